@@ -1,0 +1,169 @@
+// The DF11 encoding stages on the CPU beside memcpy of the same bytes, in one run.
+//
+//   bench_df11_encode --benchmark_repetitions=5
+//
+// Every data set is first encoded and read back by the slow decoder. Counters: G_weights/s; GB/s of BF16
+// bytes, decimal; of_memcpy: share of the bandwidth of memcpy measured in this process just before.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "format/slab_border.h"
+#include "format/unit_plan.h"
+#include "host/host_stages.h"
+#include "job/unit_memory.h"
+#include "selftest/slow_decoder.h"
+#include "support/weights.h"
+
+namespace weightpress {
+namespace {
+
+constexpr std::size_t kWeights = std::size_t{64} << 20;  // 128 MiB: well beyond the caches
+
+struct Data {
+  std::vector<std::uint16_t> weights;
+  std::vector<df11::SegmentHistogram> histograms;
+  df11::UnitPlan plan;
+  std::vector<std::uint8_t> sign_mantissa, bitstream, gaps;
+  std::vector<std::uint32_t> positions;
+  std::uint64_t segment_weights = 0;
+};
+
+using Generator = std::vector<std::uint16_t> (*)(std::size_t count);
+
+const std::vector<std::pair<std::string, Generator>> kData = {
+    {"normal", [](std::size_t count) { return testing::normal_weights(count, 1); }},
+    {"uniform8", [](std::size_t count) { return testing::uniform_exponents(count, 100, 8, 1); }},
+    {"uniform200", [](std::size_t count) { return testing::uniform_exponents(count, 20, 200, 1); }},
+    {"pruned70", [](std::size_t count) { return testing::mostly_zero(count, 3, 12, 1); }},
+};
+
+double memcpy_bytes_per_second(const std::vector<std::uint16_t>& from) {
+  std::vector<std::uint16_t> to(from.size());
+  double best = 0;
+  for (int run = 0; run < 5; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    std::memcpy(to.data(), from.data(), from.size() * sizeof from[0]);
+    benchmark::DoNotOptimize(to.data());
+    benchmark::ClobberMemory();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best, static_cast<double>(from.size() * sizeof from[0]) / seconds.count());
+  }
+  return best;
+}
+
+void check(const std::vector<std::uint16_t>& weights, df11::Df11Stages& stages, const std::string& name) {
+  job::MemorySource source(weights);
+  job::MemorySink sink;
+  if (!job::compress_unit(name, source, sink, stages, {})) std::abort();
+  const Df11Unit& unit = sink.unit;
+  const selftest::SlowDecoding back = selftest::slow_decode(
+      {unit.luts, unit.encoded_exponent, unit.sign_mantissa, unit.output_positions, unit.gaps});
+  if (!back.ok || back.weights != weights) {
+    std::fprintf(stderr, "%s does not decode: %s\n", name.c_str(), back.problem.c_str());
+    std::abort();
+  }
+}
+
+Data& prepare(const std::string& name, Generator generator, int threads) {
+  static std::map<std::string, Data> all;
+  Data& data = all[name];
+  if (!data.weights.empty()) return data;
+  host::HostStages stages(threads);
+  check(generator(1'000'003), stages, name);
+  data.weights = generator(kWeights);
+  data.segment_weights = df11::segment_weights_for(kWeights);
+  data.histograms.resize(df11::num_segments(kWeights, data.segment_weights));
+  stages.histogram({data.weights, data.segment_weights, data.histograms}).wait();
+  data.plan =
+      df11::plan_unit({name, df11::sum_histograms(data.histograms), df11::exponent_of(data.weights.back())},
+                      {}, [](const df11::Codebook&) { return std::uint64_t{0}; })
+          .value();
+  data.sign_mantissa.resize(kWeights);
+  data.bitstream.resize(data.plan.layout.num_bytes);
+  data.gaps.resize(data.plan.layout.gaps_bytes);
+  data.positions.resize(data.plan.layout.num_positions);
+  return data;
+}
+
+void encode(Data& data, df11::Df11Stages& stages) {
+  df11::SlabBorder border;
+  const df11::StageStatus status = stages
+                                       .encode({.weights = data.weights,
+                                                .segment_weights = data.segment_weights,
+                                                .position = {.is_last = true},
+                                                .codebook = &data.plan.codebook,
+                                                .layout = &data.plan.layout,
+                                                .histograms = data.histograms,
+                                                .sign_mantissa = data.sign_mantissa,
+                                                .encoded_exponent = data.bitstream,
+                                                .gaps = data.gaps,
+                                                .positions = data.positions,
+                                                .border = &border})
+                                       .wait();
+  if (status.code != df11::StageCode::kOk) std::abort();
+}
+
+void report(benchmark::State& state, double memcpy_rate) {
+  const double weights = static_cast<double>(state.iterations()) * kWeights;
+  state.counters["G_weights/s"] = benchmark::Counter(weights / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GB/s"] = benchmark::Counter(2 * weights / 1e9, benchmark::Counter::kIsRate);
+  state.counters["of_memcpy"] = benchmark::Counter(2 * weights / memcpy_rate, benchmark::Counter::kIsRate);
+}
+
+void register_all(int threads) {
+  const std::string backend = "cpu" + std::to_string(threads);
+  const std::string size = "64Mi";
+  for (const auto& [name, generator] : kData) {
+    const auto add = [&, data_name = name, make = generator](
+                         const std::string& stage, std::function<void(Data&, host::HostStages&)> body) {
+      benchmark::RegisterBenchmark(("BM_" + stage + "/" + data_name + "/" + size + "/" + backend).c_str(),
+                                   [=](benchmark::State& state) {
+                                     Data& data = prepare(data_name, make, threads);
+                                     const double memcpy_rate = memcpy_bytes_per_second(data.weights);
+                                     host::HostStages stages(threads);
+                                     for (auto _ : state) body(data, stages);
+                                     report(state, memcpy_rate);
+                                   })
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime();
+    };
+    add("Memcpy", [](Data& data, host::HostStages&) {
+      static std::vector<std::uint16_t> copy(kWeights);
+      std::memcpy(copy.data(), data.weights.data(), kWeights * sizeof copy[0]);
+      benchmark::DoNotOptimize(copy.data());
+      benchmark::ClobberMemory();
+    });
+    add("Histogram", [](Data& data, host::HostStages& stages) {
+      stages.histogram({data.weights, data.segment_weights, data.histograms}).wait();
+    });
+    add("SplitEncode", [](Data& data, host::HostStages& stages) { encode(data, stages); });
+    add("HistogramSplitEncode", [](Data& data, host::HostStages& stages) {
+      stages.histogram({data.weights, data.segment_weights, data.histograms}).wait();
+      encode(data, stages);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace weightpress
+
+int main(int argc, char** argv) {
+  int threads = 1;
+  if (const char* text = std::getenv("WP_BENCH_THREADS")) threads = std::max(1, std::atoi(text));
+  weightpress::register_all(threads);
+  benchmark::AddCustomContext("threads", std::to_string(threads));
+  benchmark::AddCustomContext("compiler", __VERSION__);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

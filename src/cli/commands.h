@@ -1,0 +1,24 @@
+// The program's commands: each adds its options to the parser and says what to run.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace weightpress::cli {
+
+// Exit codes (docs/cli.md).
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitCorrupt = 1;     // a file is corrupt, or a check failed
+inline constexpr int kExitImpossible = 2;  // usage, missing files, what the format cannot hold, no space
+
+/// What a command does once its options are read; returns the exit code. May throw Error.
+using Action = std::function<int()>;
+
+/// Each sets `action` when its command was given.
+void add_compress_command(CLI::App& app, Action& action);
+void add_selftest_command(CLI::App& app, Action& action);
+
+}  // namespace weightpress::cli

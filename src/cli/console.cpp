@@ -1,0 +1,53 @@
+#include "cli/console.h"
+
+#include <array>
+#include <cstdio>
+
+namespace weightpress::cli {
+
+std::string safe_for_terminal(std::string_view text) {
+  std::string safe;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n') || byte == 0x7F) {
+      std::array<char, 5> escaped{};
+      std::snprintf(escaped.data(), escaped.size(), "\\x%02x", byte);
+      safe += escaped.data();
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+namespace {
+
+std::string scaled(double value, const char* suffix) {
+  static constexpr std::array<const char*, 6> kUnits = {"B", "kB", "MB", "GB", "TB", "PB"};
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  std::array<char, 48> text{};
+  const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  std::snprintf(text.data(), text.size(), "%.*f %s%s", digits, value, kUnits[unit], suffix);
+  return text.data();
+}
+
+}  // namespace
+
+std::string format_bytes(std::uint64_t bytes) {
+  return scaled(static_cast<double>(bytes), "");
+}
+
+std::string format_rate(std::uint64_t bytes, double seconds) {
+  return scaled(static_cast<double>(bytes) / (seconds > 1e-9 ? seconds : 1e-9), "/s");
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+bool finish_output() {
+  return std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+}
+
+}  // namespace weightpress::cli

@@ -1,0 +1,25 @@
+// Text for people: sizes, rates, and names made safe for a terminal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace weightpress::cli {
+
+/// Control characters as \xNN: names and paths come from files of strangers.
+std::string safe_for_terminal(std::string_view text);
+
+/// "1.23 GB", decimal.
+std::string format_bytes(std::uint64_t bytes);
+
+/// "1.23 GB/s", decimal.
+std::string format_rate(std::uint64_t bytes, double seconds);
+
+/// Writes to standard output. Results that cannot be delivered are an error: see finish_output().
+void print(const std::string& text);
+
+/// False if something printed did not reach standard output (full disk, closed pipe).
+bool finish_output();
+
+}  // namespace weightpress::cli

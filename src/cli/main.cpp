@@ -1,0 +1,90 @@
+// weightpress: parses the command line, runs the command, turns errors into one sentence and an exit code.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <weightpress/error.h>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+
+namespace weightpress::cli {
+namespace {
+
+int exit_code_of(ErrorCode code) {
+  return code == ErrorCode::kCorruptFile || code == ErrorCode::kVerificationFailed ? kExitCorrupt
+                                                                                   : kExitImpossible;
+}
+
+int fail(const std::string& message, int code) {
+  std::fprintf(stderr, "weightpress: %s\n", safe_for_terminal(message).c_str());
+  return code;
+}
+
+/// Prints a failure of the parser, or the help that was asked for.
+int show_parse_result(const CLI::App& app, const CLI::ParseError& result) {
+  if (result.get_exit_code() == 0) {
+    app.exit(result);
+    return finish_output() ? kExitDone : kExitImpossible;
+  }
+  const CLI::App* command = &app;
+  for (const CLI::App* sub : app.get_subcommands()) command = sub;
+  const std::string help =
+      command == &app ? "weightpress --help" : "weightpress " + command->get_name() + " --help";
+  return fail(std::string(result.what()) + " (see " + help + ")", kExitImpossible);
+}
+
+/// A file of the output must not get the number of a standard stream that the caller has closed.
+void open_standard_streams() {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (::fcntl(descriptor, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != descriptor) std::abort();
+  }
+}
+
+int run(int argc, char** argv) {
+  open_standard_streams();
+  // Writes past a limit or into a closed pipe are errors with a message, not a silent death.
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
+
+  CLI::App app{"Lossless compression of model weights (DF11)", "weightpress"};
+  app.set_version_flag("--version", "weightpress " WP_VERSION);
+  app.require_subcommand(1);
+  app.footer("Example:\n  weightpress compress Qwen3-8B -o Qwen3-8B-DF11 --arch qwen3-8b.json");
+  Action action;
+  add_compress_command(app, action);
+  add_selftest_command(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& result) {
+    return show_parse_result(app, result);
+  }
+
+  int code = kExitImpossible;
+  try {
+    code = action();
+  } catch (const Error& error) {
+    return fail(error.what(), exit_code_of(error.code()));
+  } catch (const std::bad_alloc&) {
+    return fail("there is not enough memory: close other programs or use a machine with more",
+                kExitImpossible);
+  } catch (const std::exception& error) {
+    return fail(error.what(), kExitImpossible);
+  }
+  if (!finish_output()) return fail("standard output could not be written", kExitImpossible);
+  return code;
+}
+
+}  // namespace
+}  // namespace weightpress::cli
+
+int main(int argc, char** argv) {
+  return weightpress::cli::run(argc, argv);
+}

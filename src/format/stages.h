@@ -1,0 +1,128 @@
+// The stages of DF11 encoding, as src/host runs them and src/device enqueues them on a stream: on slabs.
+//
+// A slab is a run of whole segments of a unit (the unit's last segment may be short) that is in memory at
+// once. No call sees a unit-sized buffer that it did not ask for: a slab reads its own weights and writes its
+// own pieces of the five buffers. Borders of slabs fall inside bytes of the bitstream and inside groups of
+// eight gaps, so a slab hands its unfinished byte and group back apart, and SlabJoiner (format/slab_border.h)
+// puts them together.
+//
+// The bytes do not depend on the slab size, the segment size, the number of threads or the back end.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "format/codebook.h"
+#include "format/histogram.h"
+#include "format/stream_layout.h"
+
+namespace weightpress::df11 {
+
+/// Where a slab stands in its unit.
+struct SlabPosition {
+  std::uint64_t first_weight = 0;
+  std::uint64_t first_bit = 0;             ///< of the bitstream: bits of all codes before the slab
+  std::uint32_t previous_code_length = 0;  ///< of the weight before first_weight; 0 for the first slab
+  bool is_last = false;                    ///< the slab ends with the unit's last weight
+};
+
+enum class StageCode : std::uint8_t {
+  kOk,
+  /// The weights do not match the histograms that the offsets come from: the source changed in between.
+  /// Outputs are unspecified, but nothing outside them was written.
+  kSourceChanged
+};
+
+struct StageStatus {
+  StageCode code = StageCode::kOk;
+  std::uint64_t segment = 0;  ///< lowest segment of the slab with that code
+};
+
+/// The end of an enqueued stage. On the host it is already there when the call returns.
+class Completion {
+ public:
+  explicit Completion(StageStatus status) : status_(status) {}
+  /// Waits until the stage's outputs are complete.
+  StageStatus wait() const { return status_; }
+
+ private:
+  StageStatus status_;
+};
+
+// ---- histogram
+
+struct HistogramArguments {
+  std::span<const std::uint16_t> weights;  ///< of the slab
+  std::uint64_t segment_weights = 0;
+  std::span<SegmentHistogram> histograms;  ///< out: [num_segments(weights.size(), segment_weights)]
+};
+
+// ---- chunk starts: the output positions alone, from code lengths alone
+
+struct ChunkStartsArguments {
+  std::span<const std::uint16_t> weights;
+  std::uint64_t segment_weights = 0;
+  SlabPosition position;
+  const Codebook* codebook = nullptr;
+  std::span<const SegmentHistogram> histograms;
+  /// Out: [first_open_chunk(...) of the next slab - of this one]: first weight of each chunk that a code of
+  /// the slab opens. See slab_pieces().
+  std::span<std::uint32_t> positions;
+};
+
+// ---- encode: split + bitstream + gaps + output positions
+
+/// Sizes of the pieces that a slab writes. Each starts at the byte (gap group, chunk) in which the slab's
+/// first bit (window, chunk) lies; what the slab before it left there is missing until SlabJoiner adds it.
+struct SlabPieces {
+  std::uint64_t first_byte = 0;  ///< of encoded_exponent
+  std::uint64_t num_bytes = 0;  ///< whole bytes that the slab completes; in the last slab also the final byte
+  std::uint64_t first_gap_group = 0;
+  std::uint64_t num_gap_groups = 0;  ///< groups that the slab completes; in the last slab all that are left
+  std::uint64_t first_position = 0;  ///< of output_positions, in entries
+  std::uint64_t num_positions =
+      0;  ///< chunks that the slab opens; in the last slab also the entries at the end
+};
+
+/// Pieces of a slab from its position, the bits of its codes, and the code length of its last weight.
+/// layout: the unit's; used for the last slab.
+/// Precondition: 1 <= last_code_length <= slab_bits. A caller that reads the weights a second time checks it:
+/// the source may have changed.
+SlabPieces slab_pieces(const SlabPosition& position, std::uint64_t slab_bits, std::uint32_t last_code_length,
+                       const StreamLayout& layout);
+
+/// What a slab leaves of its unfinished byte and gap group; all 0 in the last slab and where nothing is
+/// unfinished.
+struct SlabBorder {
+  std::uint8_t byte = 0;
+  std::uint8_t gap_group[kGapGroupBytes] = {};
+};
+
+struct EncodeArguments {
+  std::span<const std::uint16_t> weights;
+  std::uint64_t segment_weights = 0;
+  SlabPosition position;
+  const Codebook* codebook = nullptr;
+  const StreamLayout* layout = nullptr;
+  std::span<const SegmentHistogram> histograms;  ///< of the slab's segments, as the histogram stage made them
+
+  // Out. The spans have the sizes of slab_pieces() and must not overlap.
+  std::span<std::uint8_t> sign_mantissa;     ///< [weights.size()]
+  std::span<std::uint8_t> encoded_exponent;  ///< [pieces.num_bytes]
+  std::span<std::uint8_t> gaps;              ///< [kGapGroupBytes * pieces.num_gap_groups]
+  std::span<std::uint32_t> positions;        ///< [pieces.num_positions]
+  SlabBorder* border = nullptr;
+};
+
+/// What src/host and src/device offer. An object serves one caller at a time; its calls may run on many
+/// threads or on a stream. Arguments and what they point to must live until the completion.
+class Df11Stages {
+ public:
+  virtual ~Df11Stages() = default;
+
+  virtual Completion histogram(const HistogramArguments& arguments) = 0;
+  virtual Completion chunk_starts(const ChunkStartsArguments& arguments) = 0;
+  virtual Completion encode(const EncodeArguments& arguments) = 0;
+};
+
+}  // namespace weightpress::df11

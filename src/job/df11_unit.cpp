@@ -1,0 +1,28 @@
+// include/weightpress/df11.h: one unit, from memory to memory.
+#include <algorithm>
+#include <cassert>
+
+#include <weightpress/df11.h>
+
+#include "host/host_stages.h"
+#include "job/unit_memory.h"
+
+namespace weightpress {
+
+Df11Unit compress_df11_unit(std::span<const std::uint16_t> weights, const Df11UnitOptions& options) {
+  host::HostStages stages(options.num_threads > 0 ? options.num_threads : host::default_num_threads());
+  job::UnitCompressorOptions compressor;
+  compressor.coding.fill = options.luts == LutFill::kSafe ? df11::TableFill::kSafe : df11::TableFill::kCompat;
+  compressor.coding.strict_identity = options.strict_identity;
+
+  job::MemorySource source(weights);
+  job::MemorySink sink;
+  const df11::UnitPlan plan = job::compress_unit("in memory", source, sink, stages, compressor).value();
+  Df11Unit unit = std::move(sink.unit);
+  for (const df11::RescueReason reason : plan.rescues)
+    unit.rescues.emplace_back(df11::rescue_reason_text(reason));
+  unit.ambiguous_limiter = plan.ambiguous_limiter;
+  return unit;
+}
+
+}  // namespace weightpress

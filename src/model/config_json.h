@@ -1,0 +1,23 @@
+// Puts `dfloat11_config` into a model's config.json.
+//
+// The source's bytes are kept, not re-written: numbers keep their spelling and keys their order, which a JSON
+// library would not promise (1e5 becomes 100000.0). So the text is validated and scanned, and one member is
+// spliced in.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "format/result.h"
+#include "model/definition.h"
+
+namespace weightpress::model {
+
+/// `source_config`: the text of a config.json, or nothing for a new object. dfloat11_config becomes the last
+/// member; one that the object has is removed. NaN and Infinity, which Python writes, are kept. Errors:
+/// kCorruptFile, naming `file_name`.
+Result<std::string> splice_dfloat11_config(const std::optional<std::string>& source_config,
+                                           const ModelDefinition& definition, const std::string& file_name);
+
+}  // namespace weightpress::model

@@ -1,0 +1,26 @@
+// How names are spelled: for people in messages, and in JSON as the two official writers do.
+//
+// Names come from files of strangers. They may hold line breaks and terminal escapes, so a message never
+// holds one raw; and whole files are compared byte for byte, so each writer's way of escaping matters.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace weightpress::model {
+
+/// `text` fit for a terminal: control and direction-changing characters and bytes that are not UTF-8 as \xNN;
+/// cut after about 1000 bytes.
+std::string printable(std::string_view text);
+
+/// printable(text) in single quotes.
+std::string in_quotes(std::string_view text);
+
+/// Appends `text`, which must be UTF-8, as a JSON string in the manner of serde_json (the safetensors
+/// package).
+void append_json_utf8(std::string& out, std::string_view text);
+
+/// The same in the manner of Python's json.dumps: everything outside printable ASCII as \uXXXX.
+void append_json_ascii(std::string& out, std::string_view text);
+
+}  // namespace weightpress::model

@@ -1,0 +1,261 @@
+#include "model/units.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include <weightpress/error.h>
+
+#include "model/name_pattern.h"
+#include "model/text.h"
+
+namespace weightpress::model {
+namespace {
+
+constexpr std::size_t kMaxFileNameBytes = 255;
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// "layers.9" before "layers.10": runs of digits compare as numbers, all else by bytes.
+bool natural_less(std::string_view a, std::string_view b) {
+  std::size_t i = 0, j = 0;
+  const auto digits_from = [](std::string_view text, std::size_t& position) {
+    while (position + 1 < text.size() && text[position] == '0' && is_digit(text[position + 1])) ++position;
+    const std::size_t begin = position;
+    while (position < text.size() && is_digit(text[position])) ++position;
+    return text.substr(begin, position - begin);
+  };
+  while (i < a.size() && j < b.size()) {
+    if (is_digit(a[i]) && is_digit(b[j])) {
+      const std::string_view x = digits_from(a, i), y = digits_from(b, j);
+      if (x.size() != y.size()) return x.size() < y.size();
+      if (x != y) return x < y;
+    } else if (a[i] != b[j]) {
+      return static_cast<unsigned char>(a[i]) < static_cast<unsigned char>(b[j]);
+    } else {
+      ++i, ++j;
+    }
+  }
+  if (i < a.size() || j < b.size()) return i == a.size();
+  return a < b;  // equal but for leading zeros
+}
+
+template <class Visit>
+void for_each_prefix(std::string_view name, Visit visit) {
+  for (std::size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1))
+    visit(name.substr(0, dot));
+}
+
+Unexpected unit_error(ErrorCode code, std::string_view unit, const std::string& what,
+                      std::string tensor = {}) {
+  return Unexpected(ErrorDetails{.code = code,
+                                 .message = "unit " + in_quotes(unit) + ": " + what,
+                                 .unit = std::string(unit),
+                                 .tensor = std::move(tensor)});
+}
+
+// The work of one assign_units call. Views are into the tensors' names.
+class Assigner {
+ public:
+  Assigner(const std::vector<SourceTensor>& tensors, const ModelDefinition& definition)
+      : tensors_(tensors), definition_(definition) {}
+
+  Result<UnitAssignment> run() {
+    for (const UnitPattern& pattern : definition_.pattern_dict) {
+      auto compiled = NamePattern::compile(pattern.pattern);
+      if (!compiled) return Unexpected(std::move(compiled.error()));
+      patterns_.push_back(std::move(*compiled));
+    }
+    for (const SourceTensor& tensor : tensors_)
+      for_each_prefix(tensor.name, [&](std::string_view module) { modules_.insert(module); });
+
+    using Step = Result<void> (Assigner::*)();
+    for (const Step step : {Step{&Assigner::match_modules}, Step{&Assigner::check_nesting},
+                            Step{&Assigner::collect_weights}, Step{&Assigner::check_file_names}}) {
+      if (auto result = (this->*step)(); !result) return Unexpected(std::move(result.error()));
+    }
+    distribute_rest();
+    return std::move(assignment_);
+  }
+
+ private:
+  Result<void> match_modules() {
+    for (std::size_t p = 0; p < patterns_.size(); ++p) {
+      std::vector<std::string_view> matches;
+      for (const std::string_view module : modules_)
+        if (patterns_[p].full_match(module)) matches.push_back(module);
+      if (matches.empty()) assignment_.unmatched_patterns.push_back(p);
+      std::ranges::sort(matches, natural_less);
+      for (const std::string_view module : matches) {
+        if (!unit_index_.emplace(module, assignment_.units.size()).second) {
+          return unit_error(
+              ErrorCode::kBadDefinition, module,
+              "two patterns of definition " + in_quotes(definition_.name) + " match it, the second being " +
+                  in_quotes(definition_.pattern_dict[p].pattern) + ": make the patterns exclude each other");
+        }
+        assignment_.units.push_back({.name = std::string(module), .tensors = {}, .siblings = {}});
+        pattern_of_unit_.push_back(p);
+      }
+    }
+    return assignment_.units.empty() ? no_units() : Result<void>();
+  }
+
+  Result<void> no_units() const {
+    if (tensors_.empty()) return Unexpected(ErrorCode::kBadDefinition, "the model holds no tensor at all");
+    std::string message = "no module of the model matches a pattern of definition " +
+                          in_quotes(definition_.name) + " (one of its tensors is " +
+                          in_quotes(tensors_[0].name) + "): ";
+    if (const auto prefix = find_foreign_prefix()) {
+      message +=
+          "its names begin with " + in_quotes(*prefix) +
+          ", which the definition does not know; save the model without that prefix or adapt the definition";
+    } else {
+      message += "choose the definition that belongs to the model";
+    }
+    return Unexpected(ErrorCode::kBadDefinition, message);
+  }
+
+  // What would have to go from the front of a module's name for a pattern to match, e.g. "_orig_mod.".
+  std::optional<std::string_view> find_foreign_prefix() const {
+    for (const std::string_view module : modules_)
+      for (std::size_t dot = module.find('.'); dot != module.npos; dot = module.find('.', dot + 1))
+        for (const NamePattern& pattern : patterns_)
+          if (pattern.full_match(module.substr(dot + 1))) return module.substr(0, dot + 1);
+    return std::nullopt;
+  }
+
+  Result<void> check_nesting() {
+    for (const Unit& unit : assignment_.units) {
+      std::optional<std::string_view> outer;
+      for_each_prefix(unit.name, [&](std::string_view module) {
+        if (unit_index_.contains(module)) outer = module;
+      });
+      if (outer) {
+        return unit_error(ErrorCode::kBadDefinition, unit.name,
+                          "lies inside the unit " + in_quotes(*outer) + ": definition " +
+                              in_quotes(definition_.name) + " must not match nested modules");
+      }
+    }
+    return {};
+  }
+
+  Result<void> collect_weights() {
+    claimed_.assign(tensors_.size(), false);
+    for (std::size_t u = 0; u < assignment_.units.size(); ++u) {
+      Unit& unit = assignment_.units[u];
+      const UnitPattern& pattern = definition_.pattern_dict[pattern_of_unit_[u]];
+      std::vector<std::string> names;
+      if (pattern.attributes.empty() || find(unit.name + ".weight")) {
+        names.push_back(unit.name + ".weight");
+      } else {
+        for (const std::string& attribute : pattern.attributes)
+          names.push_back(unit.name + "." + attribute + ".weight");
+      }
+      for (const std::string& name : names)
+        if (auto claimed = claim(unit, name, pattern); !claimed) return claimed;
+    }
+    return {};
+  }
+
+  Result<void> claim(Unit& unit, const std::string& name, const UnitPattern& pattern) {
+    const auto index = find(name);
+    if (!index) {
+      return unit_error(ErrorCode::kNotFound, unit.name,
+                        "tensor " + in_quotes(name) + ", which pattern " + in_quotes(pattern.pattern) +
+                            " of definition " + in_quotes(definition_.name) +
+                            " names, is missing: check that the definition belongs to the model",
+                        name);
+    }
+    if (claimed_[*index]) {
+      return unit_error(
+          ErrorCode::kBadDefinition, unit.name,
+          "tensor " + in_quotes(name) + " is named twice by pattern " + in_quotes(pattern.pattern), name);
+    }
+    const SourceTensor& tensor = tensors_[*index];
+    if (tensor.dtype != Dtype::kBf16) {
+      return unit_error(ErrorCode::kUnsupportedDtype, unit.name,
+                        "tensor " + in_quotes(name) + " is " + std::string(dtype_name(tensor.dtype)) +
+                            ", but only BF16 weights can be compressed: convert the model to BF16 first",
+                        name);
+    }
+    claimed_[*index] = true;
+    unit.tensors.push_back(*index);
+    unit.num_weights += tensor.size_bytes / 2;
+    return {};
+  }
+
+  Result<void> check_file_names() {
+    if (definition_.layout == "comfyui" || definition_.layout == "diffusers-single") return {};
+    const std::string rest = leftover_file_name(definition_);
+    std::map<std::string, std::string_view> owners;
+    for (const Unit& unit : assignment_.units) {
+      const std::string file_name = unit_file_name(unit.name);
+      const auto conflict = [&](const std::string& what) {
+        return unit_error(ErrorCode::kNameConflict, unit.name,
+                          "its file " + in_quotes(file_name) + " " + what);
+      };
+      if (std::ranges::any_of(unit.name,
+                              [](char c) { return c == '/' || c == '\\' || (c >= 0 && c < 0x20); }))
+        return conflict("would have a name that is not safe: rename the module");
+      if (file_name.size() > kMaxFileNameBytes) return conflict("would have a name of more than 255 bytes");
+      if (file_name == rest) return conflict("would take the place of the file for all other tensors");
+      const auto [owner, is_new] = owners.emplace(file_name, unit.name);
+      if (!is_new) return conflict("would also be that of unit " + in_quotes(owner->second));
+    }
+    return {};
+  }
+
+  void distribute_rest() {
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+      if (claimed_[t]) continue;
+      std::optional<std::size_t> owner;
+      for_each_prefix(tensors_[t].name, [&](std::string_view module) {
+        if (const auto found = unit_index_.find(module); found != unit_index_.end()) owner = found->second;
+      });
+      (owner ? assignment_.units[*owner].siblings : assignment_.leftover).push_back(t);
+    }
+  }
+
+  std::optional<std::size_t> find(const std::string& name) const {
+    const auto found = std::ranges::lower_bound(tensors_, name, {}, &SourceTensor::name);
+    if (found == tensors_.end() || found->name != name) return std::nullopt;
+    return static_cast<std::size_t>(found - tensors_.begin());
+  }
+
+  const std::vector<SourceTensor>& tensors_;
+  const ModelDefinition& definition_;
+  std::vector<NamePattern> patterns_;
+  std::set<std::string_view> modules_;
+  UnitAssignment assignment_;
+  std::map<std::string_view, std::size_t> unit_index_;  // by unit name
+  std::vector<std::size_t> pattern_of_unit_;
+  std::vector<bool> claimed_;  // by tensor
+};
+
+}  // namespace
+
+Result<UnitAssignment> assign_units(const std::vector<SourceTensor>& tensors,
+                                    const ModelDefinition& definition) {
+  try {
+    return Assigner(tensors, definition).run();
+  } catch (const Error& error) {  // a pattern that takes too many steps
+    return Unexpected(error.details());
+  }
+}
+
+std::string unit_file_name(std::string_view unit) {
+  std::string name(unit);
+  std::ranges::replace(name, '.', '_');
+  return name + ".safetensors";
+}
+
+std::string leftover_file_name(const ModelDefinition& definition) {
+  if (!definition.file.empty()) return definition.file;
+  return definition.layout.starts_with("diffusers") ? "diffusion_pytorch_model.safetensors"
+                                                    : "model.safetensors";
+}
+
+}  // namespace weightpress::model

@@ -1,0 +1,52 @@
+// The header parser on arbitrary bytes: it must judge, not crash; and what it accepts must hold together and
+// survive being written by the planner and read again.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "model/safetensors_header.h"
+#include "model/safetensors_layout.h"
+
+using namespace weightpress::model;
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+}  // namespace
+
+// The first two bytes are the size of the data area, the rest the header.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  const std::uint64_t data_bytes = data[0] + 256u * data[1];
+  const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
+  const auto header = parse_safetensors_header(text, data_bytes, "fuzz.safetensors");
+  if (!header) {
+    require(!header.error().message.empty());
+    return 0;
+  }
+
+  std::uint64_t end = 0;
+  std::vector<TensorSpec> specs;
+  for (const TensorEntry& tensor : header->tensors) {
+    require(tensor.begin_bytes == end && tensor.end_bytes >= end);
+    require(tensor.num_elements() * dtype_bits(tensor.dtype) == 8 * tensor.size_bytes());
+    end = tensor.end_bytes;
+    specs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  }
+  require(end == data_bytes);
+
+  const auto layout = plan_safetensors_layout(specs, "pt");
+  require(layout.has_value() && layout->file_bytes == layout->header.size() + data_bytes);
+  const auto again =
+      parse_safetensors_header(std::string_view(layout->header).substr(8), data_bytes, "again.safetensors");
+  require(again.has_value() && again->tensors.size() == specs.size());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const TensorSpec& spec = specs[layout->tensors[i].spec_index];
+    require(again->tensors[i].name == spec.name && again->tensors[i].shape == spec.shape);
+  }
+  return 0;
+}
