@@ -1,9 +1,10 @@
 // The DF11 encoding stages on the CPU beside memcpy of the same bytes, in one run.
 //
 //   bench_df11_encode --benchmark_repetitions=5
+//   WP_BENCH_THREADS=2 WP_BENCH_WEIGHTS=20000 bench_df11_encode --benchmark_filter=normal
 //
-// Every data set is first encoded and read back by the slow decoder. Counters: G_weights/s; GB/s of BF16
-// bytes, decimal; of_memcpy: share of the bandwidth of memcpy measured in this process just before.
+// What was encoded is read back by the slow decoder before anything is timed. Counters: G_weights/s; GB/s of
+// BF16 bytes, decimal; of_memcpy: share of the bandwidth of memcpy measured in this process just before.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,14 +20,21 @@
 #include "format/slab_border.h"
 #include "format/unit_plan.h"
 #include "host/host_stages.h"
-#include "job/unit_memory.h"
 #include "selftest/slow_decoder.h"
 #include "support/weights.h"
 
 namespace weightpress {
 namespace {
 
-constexpr std::size_t kWeights = std::size_t{64} << 20;  // 128 MiB: well beyond the caches
+/// 64 Mi weights, 128 MiB, are well beyond the caches.
+std::size_t num_weights() {
+  static const std::size_t count = [] {
+    const char* text = std::getenv("WP_BENCH_WEIGHTS");
+    return text != nullptr ? std::max<std::size_t>(1, std::strtoull(text, nullptr, 10))
+                           : std::size_t{64} << 20;
+  }();
+  return count;
+}
 
 struct Data {
   std::vector<std::uint16_t> weights;
@@ -60,40 +68,6 @@ double memcpy_bytes_per_second(const std::vector<std::uint16_t>& from) {
   return best;
 }
 
-void check(const std::vector<std::uint16_t>& weights, df11::Df11Stages& stages, const std::string& name) {
-  job::MemorySource source(weights);
-  job::MemorySink sink;
-  if (!job::compress_unit(name, source, sink, stages, {})) std::abort();
-  const Df11Unit& unit = sink.unit;
-  const selftest::SlowDecoding back = selftest::slow_decode(
-      {unit.luts, unit.encoded_exponent, unit.sign_mantissa, unit.output_positions, unit.gaps});
-  if (!back.ok || back.weights != weights) {
-    std::fprintf(stderr, "%s does not decode: %s\n", name.c_str(), back.problem.c_str());
-    std::abort();
-  }
-}
-
-Data& prepare(const std::string& name, Generator generator, int threads) {
-  static std::map<std::string, Data> all;
-  Data& data = all[name];
-  if (!data.weights.empty()) return data;
-  host::HostStages stages(threads);
-  check(generator(1'000'003), stages, name);
-  data.weights = generator(kWeights);
-  data.segment_weights = df11::segment_weights_for(kWeights);
-  data.histograms.resize(df11::num_segments(kWeights, data.segment_weights));
-  stages.histogram({data.weights, data.segment_weights, data.histograms}).wait();
-  data.plan =
-      df11::plan_unit({name, df11::sum_histograms(data.histograms), df11::exponent_of(data.weights.back())},
-                      {}, [](const df11::Codebook&) { return std::uint64_t{0}; })
-          .value();
-  data.sign_mantissa.resize(kWeights);
-  data.bitstream.resize(data.plan.layout.num_bytes);
-  data.gaps.resize(data.plan.layout.gaps_bytes);
-  data.positions.resize(data.plan.layout.num_positions);
-  return data;
-}
-
 void encode(Data& data, df11::Df11Stages& stages) {
   df11::SlabBorder border;
   const df11::StageStatus status = stages
@@ -112,8 +86,45 @@ void encode(Data& data, df11::Df11Stages& stages) {
   if (status.code != df11::StageCode::kOk) std::abort();
 }
 
+void check(const Data& data, const std::string& name) {
+  std::vector<std::uint8_t> positions(4 * data.positions.size());
+  std::memcpy(positions.data(), data.positions.data(), positions.size());
+  const selftest::SlowDecoding back =
+      selftest::slow_decode({{data.plan.tables.data(), data.plan.tables.size_bytes()},
+                             data.bitstream,
+                             data.sign_mantissa,
+                             positions,
+                             data.gaps});
+  if (!back.ok || back.weights != data.weights) {
+    std::fprintf(stderr, "%s does not decode: %s\n", name.c_str(), back.problem.c_str());
+    std::abort();
+  }
+}
+
+Data& prepare(const std::string& name, Generator generator, int threads) {
+  static std::map<std::string, Data> all;
+  Data& data = all[name];
+  if (!data.weights.empty()) return data;
+  host::HostStages stages(threads);
+  data.weights = generator(num_weights());
+  data.segment_weights = df11::segment_weights_for(num_weights());
+  data.histograms.resize(df11::num_segments(num_weights(), data.segment_weights));
+  stages.histogram({data.weights, data.segment_weights, data.histograms}).wait();
+  data.plan =
+      df11::plan_unit({name, df11::sum_histograms(data.histograms), df11::exponent_of(data.weights.back())},
+                      {}, [](const df11::Codebook&) { return std::uint64_t{0}; })
+          .value();
+  data.sign_mantissa.resize(num_weights());
+  data.bitstream.resize(data.plan.layout.num_bytes);
+  data.gaps.resize(data.plan.layout.gaps_bytes);
+  data.positions.resize(data.plan.layout.num_positions);
+  encode(data, stages);
+  check(data, name);
+  return data;
+}
+
 void report(benchmark::State& state, double memcpy_rate) {
-  const double weights = static_cast<double>(state.iterations()) * kWeights;
+  const double weights = static_cast<double>(state.iterations()) * static_cast<double>(num_weights());
   state.counters["G_weights/s"] = benchmark::Counter(weights / 1e9, benchmark::Counter::kIsRate);
   state.counters["GB/s"] = benchmark::Counter(2 * weights / 1e9, benchmark::Counter::kIsRate);
   state.counters["of_memcpy"] = benchmark::Counter(2 * weights / memcpy_rate, benchmark::Counter::kIsRate);
@@ -121,7 +132,7 @@ void report(benchmark::State& state, double memcpy_rate) {
 
 void register_all(int threads) {
   const std::string backend = "cpu" + std::to_string(threads);
-  const std::string size = "64Mi";
+  const std::string size = std::to_string(num_weights());
   for (const auto& [name, generator] : kData) {
     const auto add = [&, data_name = name, make = generator](
                          const std::string& stage, std::function<void(Data&, host::HostStages&)> body) {
@@ -137,8 +148,8 @@ void register_all(int threads) {
           ->UseRealTime();
     };
     add("Memcpy", [](Data& data, host::HostStages&) {
-      static std::vector<std::uint16_t> copy(kWeights);
-      std::memcpy(copy.data(), data.weights.data(), kWeights * sizeof copy[0]);
+      static std::vector<std::uint16_t> copy(num_weights());
+      std::memcpy(copy.data(), data.weights.data(), num_weights() * sizeof copy[0]);
       benchmark::DoNotOptimize(copy.data());
       benchmark::ClobberMemory();
     });

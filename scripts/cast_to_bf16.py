@@ -106,10 +106,10 @@ def main():
     parser.add_argument("out")
     options = parser.parse_args()
     try:
-        if os.path.abspath(options.source) == os.path.abspath(options.out):
+        if os.path.realpath(options.source) == os.path.realpath(options.out):
             raise ValueError(f"{options.out} is the source itself: name another output")
         (cast_folder if os.path.isdir(options.source) else cast_file)(options.source, options.out)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         print(f"cast_to_bf16: {error}", file=sys.stderr)
         return 2
     return 0

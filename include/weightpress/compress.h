@@ -49,8 +49,10 @@ struct CompressReport {
   double seconds = 0;
   int num_threads = 0;
   std::vector<UnitRemark> remarks;
-  bool has_source_config = false;               ///< false: config.json holds nothing but dfloat11_config
-  bool removed_remains = false;                 ///< of an earlier, broken run
+  bool has_source_config = false;  ///< false: config.json holds nothing but dfloat11_config
+  std::string
+      old_output_left;  ///< with force: why the output that was replaced is still there; empty: it is not
+  bool removed_remains = false;  ///< of an earlier, broken run
 };
 
 /// Compresses `options.source`. Throws Error; then `options.output` is as it was, and `<output>.partial` may

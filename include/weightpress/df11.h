@@ -1,4 +1,4 @@
-// DF11 units in memory: for callers that have weights and want the six buffers, without files.
+// DF11 units in memory: for callers that have weights and want the buffers, without files.
 //
 // The format is described in docs/format.md.
 #pragma once
@@ -25,10 +25,13 @@ struct Df11UnitOptions {
   /// Refuse (error kAmbiguousLimiter, kTooManyTables, kChunkTooDense, kPaddingNeverEnds) what would not be
   /// the official bytes.
   bool strict_identity = false;
-  /// 0: as many as the machine has. The bytes do not depend on it.
+  /// 0: as many as the machine has; 1,024 at most, and fewer where the system does not allow as many. The
+  /// bytes do not depend on it.
   int num_threads = 0;
 };
 
+/// The buffers that the codec makes. The sixth of a stored unit, split_positions, follows from the tensors'
+/// sizes alone.
 struct Df11Unit {
   std::vector<std::uint8_t> luts;              ///< [num_tables + 1, 256]
   std::vector<std::uint8_t> encoded_exponent;  ///< [num_bytes]
@@ -46,7 +49,7 @@ struct Df11Unit {
 ///
 /// weights: BF16 bit patterns [num_weights], the unit's tensors concatenated.
 /// Throws Error: kEmptyUnit, kExponentTooLarge (offset: index of the first such weight), kUnitTooLarge,
-/// kStreamTooLong, and those of strict_identity. Thread-safe.
+/// kStreamTooLong, kOutOfMemory, and those of strict_identity. Thread-safe.
 Df11Unit compress_df11_unit(std::span<const std::uint16_t> weights, const Df11UnitOptions& options = {});
 
 }  // namespace weightpress

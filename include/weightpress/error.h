@@ -16,6 +16,7 @@ namespace weightpress {
 enum class ErrorCode : std::uint8_t {
   kUsage,              ///< an option or argument does not make sense
   kIo,                 ///< the operating system refused: open, read, write, rename
+  kOutOfMemory,        ///< not enough memory
   kNoSpace,            ///< no room on the target file system
   kOutputExists,       ///< the output is there already, or another run is writing it
   kCorruptFile,        ///< a file is not what its format says

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/progress.h"
+#include "model/text.h"
 
 namespace weightpress::cli {
 namespace {
@@ -31,11 +32,14 @@ std::string percent(std::uint64_t part, std::uint64_t whole) {
 
 void print_report(const CompressReport& report, const CompressArguments& arguments) {
   for (const UnitRemark& remark : report.remarks) {
-    std::fprintf(stderr, "note: unit %s: %s\n", safe_for_terminal(remark.unit).c_str(),
+    std::fprintf(stderr, "note: unit %s: %s\n", model::escaped_for_terminal(remark.unit).c_str(),
                  remark.remark.c_str());
   }
   if (report.removed_remains) {
     std::fprintf(stderr, "note: the remains of an earlier run that did not end were removed\n");
+  }
+  if (!report.old_output_left.empty()) {
+    std::fprintf(stderr, "note: %s\n", model::escaped_for_terminal(report.old_output_left).c_str());
   }
   if (!report.has_source_config) {
     std::fprintf(
@@ -51,7 +55,7 @@ void print_report(const CompressReport& report, const CompressArguments& argumen
                                : std::to_string(16 * static_cast<double>(report.unit_output_bytes) /
                                                 static_cast<double>(report.unit_source_bytes))
                                      .substr(0, 5);
-  print("definition   " + safe_for_terminal(report.definition) + "\n" + "units        " +
+  print("definition   " + model::escaped_for_terminal(report.definition) + "\n" + "units        " +
         std::to_string(report.num_units) + " compressed, " + std::to_string(report.num_kept_tensors) +
         " tensors kept as they are\n" + "source       " + format_bytes(report.source_bytes) + "\n" +
         "output       " + format_bytes(report.output_bytes) + ", " +
@@ -60,7 +64,7 @@ void print_report(const CompressReport& report, const CompressArguments& argumen
         bits + " bits a weight (siblings and headers included)\n" + "time         " +
         std::to_string(report.seconds).substr(0, 5) + " s with " + std::to_string(report.num_threads) +
         " threads, " + format_rate(report.source_bytes, report.seconds) + " of source\n" + "written to   " +
-        safe_for_terminal(arguments.options.output.string()) + "\n");
+        model::escaped_for_terminal(arguments.options.output.string()) + "\n");
 }
 
 int run(CompressArguments& arguments) {
@@ -98,7 +102,7 @@ void add_compress_command(CLI::App& app, Action& action) {
   command
       ->add_option("--threads", options.num_threads,
                    "CPU threads (default: all); the bytes do not depend on it")
-      ->check(CLI::Range(1, 4096))
+      ->check(CLI::Range(1, 1024))
       ->type_name("N");
   command
       ->add_option("--luts", arguments->luts,

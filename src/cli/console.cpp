@@ -5,21 +5,6 @@
 
 namespace weightpress::cli {
 
-std::string safe_for_terminal(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n') || byte == 0x7F) {
-      std::array<char, 5> escaped{};
-      std::snprintf(escaped.data(), escaped.size(), "\\x%02x", byte);
-      safe += escaped.data();
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
-}
-
 namespace {
 
 std::string scaled(double value, const char* suffix) {

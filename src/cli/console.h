@@ -1,4 +1,4 @@
-// Text for people: sizes, rates, and names made safe for a terminal.
+// Text for people: sizes and rates; results on standard output.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,6 @@
 #include <string_view>
 
 namespace weightpress::cli {
-
-/// Control characters as \xNN: names and paths come from files of strangers.
-std::string safe_for_terminal(std::string_view text);
 
 /// "1.23 GB", decimal.
 std::string format_bytes(std::uint64_t bytes);

@@ -1,4 +1,5 @@
 // weightpress: parses the command line, runs the command, turns errors into one sentence and an exit code.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -7,13 +8,14 @@
 
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
-#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <weightpress/error.h>
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "model/text.h"
 
 namespace weightpress::cli {
 namespace {
@@ -24,7 +26,7 @@ int exit_code_of(ErrorCode code) {
 }
 
 int fail(const std::string& message, int code) {
-  std::fprintf(stderr, "weightpress: %s\n", safe_for_terminal(message).c_str());
+  std::fprintf(stderr, "weightpress: %s\n", model::escaped_for_terminal(message).c_str());
   return code;
 }
 
@@ -48,12 +50,15 @@ void open_standard_streams() {
   }
 }
 
-int run(int argc, char** argv) {
-  open_standard_streams();
-  // Writes past a limit or into a closed pipe are errors with a message, not a silent death.
-  ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);
+/// Models come in hundreds of files, which stay open.
+void raise_file_limit() {
+  struct rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
+int run(int argc, char** argv) {
   CLI::App app{"Lossless compression of model weights (DF11)", "weightpress"};
   app.set_version_flag("--version", "weightpress " WP_VERSION);
   app.require_subcommand(1);
@@ -66,10 +71,25 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& result) {
     return show_parse_result(app, result);
   }
+  const int code = action();
+  if (!finish_output())
+    return fail("the command is done, but standard output could not be written", kExitImpossible);
+  return code;
+}
 
-  int code = kExitImpossible;
+}  // namespace
+}  // namespace weightpress::cli
+
+int main(int argc, char** argv) {
+  using namespace weightpress;
+  using namespace weightpress::cli;
+  open_standard_streams();
+  // Writes past a limit or into a closed pipe are errors with a message, not a silent death.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  raise_file_limit();
   try {
-    code = action();
+    return run(argc, argv);
   } catch (const Error& error) {
     return fail(error.what(), exit_code_of(error.code()));
   } catch (const std::bad_alloc&) {
@@ -78,13 +98,4 @@ int run(int argc, char** argv) {
   } catch (const std::exception& error) {
     return fail(error.what(), kExitImpossible);
   }
-  if (!finish_output()) return fail("standard output could not be written", kExitImpossible);
-  return code;
-}
-
-}  // namespace
-}  // namespace weightpress::cli
-
-int main(int argc, char** argv) {
-  return weightpress::cli::run(argc, argv);
 }

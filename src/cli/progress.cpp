@@ -1,6 +1,7 @@
 #include "cli/progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <string>
 
@@ -26,7 +27,7 @@ void ProgressPrinter::show(const CompressProgress& progress) {
       "unit " + std::to_string(progress.units_done) + " of " + std::to_string(progress.num_units) + ", " +
       format_bytes(progress.source_bytes_done) + " of " + format_bytes(progress.source_bytes) + ", " +
       format_rate(progress.source_bytes_done, seconds) + ", " +
-      std::to_string(static_cast<long>(seconds / std::max(share, 1e-9) - seconds + 0.5)) + " s left";
+      std::to_string(std::lround(seconds / std::max(share, 1e-9) - seconds)) + " s left";
   if (is_terminal_) {
     std::fprintf(stderr, "\r\033[K%s", line.c_str());
     std::fflush(stderr);

@@ -14,7 +14,7 @@ void add_selftest_command(CLI::App& app, Action& action) {
   auto threads = std::make_shared<int>(0);
   CLI::App* command = app.add_subcommand("selftest", "Check the codec of this machine on built-in units");
   command->add_option("--threads", *threads, "CPU threads (default: all)")
-      ->check(CLI::Range(1, 4096))
+      ->check(CLI::Range(1, 1024))
       ->type_name("N");
   command->footer(
       "Example:\n  weightpress selftest\n\n"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <queue>
 #include <utility>
 
@@ -70,6 +71,25 @@ bool within_limit(const std::vector<Leaf>& leaves) {
                      [](const Leaf& leaf) { return leaf.depth <= kMaxCodeBits; });
 }
 
+/// The least depth that any Huffman tree for these counts (and EOF) has: of equal counts the shallower node
+/// is merged first. It does not depend on which exponent has which count.
+std::uint32_t least_depth(const Histogram& histogram) {
+  using Node = std::pair<std::uint64_t, std::uint32_t>;  // count, depth
+  std::priority_queue<Node, std::vector<Node>, std::greater<>> heap;
+  heap.emplace(1, 0);
+  for (const std::uint64_t count : histogram) {
+    if (count != 0) heap.emplace(count, 0);
+  }
+  while (heap.size() > 1) {
+    const auto [count_a, depth_a] = heap.top();
+    heap.pop();
+    const auto [count_b, depth_b] = heap.top();
+    heap.pop();
+    heap.emplace(count_a + count_b, std::max(depth_a, depth_b) + 1);
+  }
+  return heap.top().second;
+}
+
 /// Exponents that occur, rarest first, equally rare ones by exponent.
 std::vector<int> symbols_by_rarity(const Histogram& histogram) {
   std::vector<int> symbols;
@@ -126,13 +146,13 @@ Codebook build_official_codebook(const Histogram& histogram) {
     for (std::size_t k = 2; !within_limit(leaves); ++k) {
       assert(k <= rarest.size());
       limited[rarest[k - 1]] = 1;
-      // Several sets of k exponents are the rarest: the official choice (numpy's argpartition) is not
-      // defined. Counts of 1 stay 1 whichever set is taken.
-      if (k < rarest.size() && histogram[rarest[k - 1]] == histogram[rarest[k]] &&
-          histogram[rarest[k]] != 1) {
-        ambiguous = true;
-      }
       leaves = huffman_leaves(limited);
+      // Several sets of k exponents are the rarest: the official choice (numpy's argpartition) is not
+      // defined. That matters if the loop ends here, or could have ended here with another choice. Counts of
+      // 1 stay 1 whichever set is taken.
+      const bool tied =
+          k < rarest.size() && histogram[rarest[k - 1]] == histogram[rarest[k]] && histogram[rarest[k]] != 1;
+      if (tied && (within_limit(leaves) || least_depth(limited) <= kMaxCodeBits)) ambiguous = true;
     }
   }
   std::vector<CodebookEntry> entries;

@@ -8,6 +8,8 @@ std::string_view error_code_name(ErrorCode code) {
       return "usage";
     case ErrorCode::kIo:
       return "io";
+    case ErrorCode::kOutOfMemory:
+      return "out-of-memory";
     case ErrorCode::kNoSpace:
       return "no-space";
     case ErrorCode::kOutputExists:

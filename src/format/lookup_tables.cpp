@@ -28,8 +28,8 @@ Prefix prefix_of(const CodebookEntry& entry, std::uint32_t levels) {
 /// Distinct prefixes in table order of first appearance, then stably sorted by length. The empty prefix is
 /// always one.
 ///
-/// Only tables in which some code ends appear here, and no others exist: in a full tree of at most 257 leaves
-/// no subtree has all its leaves more than eight levels down, and a restricted codebook has two levels only.
+/// Only tables in which some code ends appear here, and no others exist: docs/format.md, "Lookup tables". A
+/// restricted codebook has two levels only.
 std::vector<Prefix> collect_prefixes(const Codebook& codebook) {
   std::vector<Prefix> prefixes{Prefix{}};
   for (const CodebookEntry& entry : codebook.entries) {
@@ -80,7 +80,7 @@ LookupTables build_lookup_tables(const Codebook& codebook, TableFill fill) {
     }
     if (!carried || fill == TableFill::kSafe) {
       carried =
-          **std::find_if(reached.begin(), reached.end(), [](const auto& value) { return value.has_value(); });
+          *std::find_if(reached.begin(), reached.end(), [](const auto& value) { return value.has_value(); });
     }
     for (std::uint32_t byte = 0; byte < kNumSymbols; ++byte) {
       if (reached[byte]) carried = reached[byte];

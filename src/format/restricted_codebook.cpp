@@ -113,6 +113,7 @@ Codebook build_restricted_codebook(const Histogram& histogram, std::uint32_t min
   lengths.insert(lengths.end(), long_lengths.rbegin(), long_lengths.rend());
 
   std::vector<CodebookEntry> entries;
+  entries.reserve(symbols.size());
   for (std::size_t i = 0; i < symbols.size(); ++i) entries.push_back({symbols[i].symbol, lengths[i], 0});
   std::sort(entries.begin(), entries.end(), [](const CodebookEntry& a, const CodebookEntry& b) {
     return a.length != b.length ? a.length < b.length : a.symbol < b.symbol;

@@ -1,5 +1,5 @@
-// Sizes and places inside a unit's buffers that follow from the number of bits alone, and the one rule that
-// decides in which windows and chunks a code starts (docs/format.md, "Gaps" and "Output positions").
+// Sizes of a unit's buffers, which follow from the number of bits and the last code alone, and what stands at
+// the stream's end (docs/format.md, "Gaps", "Output positions" and "Padding").
 #pragma once
 
 #include <array>

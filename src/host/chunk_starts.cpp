@@ -17,7 +17,7 @@ df11::Completion HostStages::chunk_starts(const df11::ChunkStartsArguments& argu
   const std::uint64_t segments = places.size() - 1;
   const std::uint64_t slab_chunk = df11::first_open_chunk(places[0].first_window());
   std::vector<std::uint8_t> changed(segments, 0);
-#pragma omp parallel for num_threads(num_threads_) schedule(dynamic)
+#pragma omp parallel for num_threads(threads_for(segments)) schedule(dynamic)
   for (std::uint64_t segment = 0; segment < segments; ++segment) {
     const SegmentPlace& place = places[segment];
     const SegmentPlace& next = places[segment + 1];
@@ -26,7 +26,10 @@ df11::Completion HostStages::chunk_starts(const df11::ChunkStartsArguments& argu
     std::uint64_t bit = place.first_bit;
     for (std::uint64_t i = place.first_weight; i < next.first_weight; ++i) {
       if (bit >= chunk * df11::kChunkBits) {
-        if (chunk == end_chunk) break;  // more bits than the histogram promised
+        if (chunk == end_chunk) {  // more bits than the histogram promised
+          bit = ~std::uint64_t{0};
+          break;
+        }
         arguments.positions[chunk - slab_chunk] =
             static_cast<std::uint32_t>(arguments.position.first_weight + i);
         ++chunk;

@@ -13,8 +13,8 @@
 namespace weightpress::host {
 namespace {
 
-// Below this many weights building the pair table costs more than it saves (found by bench, 2 x EPYC: even at
-// about 20,000 weights).
+// Below this many weights building the pair table costs more than it saves. docs/benchmarking.md, "Tuned
+// constants".
 constexpr std::uint64_t kPairCodesFrom = 20'000;
 
 /// Cuts the slab's outputs into the segments' pieces.
@@ -112,7 +112,7 @@ df11::Completion HostStages::encode(const df11::EncodeArguments& arguments) {
   const OutputCutter cutter(arguments, places.front());
   std::vector<df11::SlabBorder> borders(segments);
   std::vector<std::uint8_t> changed(segments, 0);
-#pragma omp parallel for num_threads(num_threads_) schedule(dynamic)
+#pragma omp parallel for num_threads(threads_for(segments)) schedule(dynamic)
   for (std::uint64_t segment = 0; segment < segments; ++segment) {
     const SegmentPlace& place = places[segment];
     const SegmentPlace& next = places[segment + 1];

@@ -44,7 +44,7 @@ df11::SegmentHistogram count_segment(std::span<const std::uint16_t> weights) {
 df11::Completion HostStages::histogram(const df11::HistogramArguments& arguments) {
   const std::uint64_t segments = df11::num_segments(arguments.weights.size(), arguments.segment_weights);
   assert(arguments.histograms.size() == segments);
-#pragma omp parallel for num_threads(num_threads_) schedule(dynamic)
+#pragma omp parallel for num_threads(threads_for(segments)) schedule(dynamic)
   for (std::uint64_t segment = 0; segment < segments; ++segment) {
     const std::uint64_t first = segment * arguments.segment_weights;
     const std::uint64_t count = std::min(arguments.segment_weights, arguments.weights.size() - first);

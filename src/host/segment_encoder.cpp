@@ -34,16 +34,12 @@ static_assert(kMaxGroupBits + 7 <= 63);  // pending never holds more
 // Byte sums do not overflow: the bits of four pairs, and the largest offset with 64 added.
 static_assert(4 * PairCodes::kMaxPairBits + (kWindowBits + df11::kMaxCodeBits - 1) + kWindowBits < 256);
 
-// Above this mean code length groups of eight are too long too often. (2 x EPYC, bench_df11_encode,
-// uniform200: 0.13 G weights/s with groups of eight; see docs/benchmarking.md for groups of four.)
+// Above this mean code length groups of eight are too long too often. docs/benchmarking.md, "Tuned
+// constants".
 constexpr std::uint64_t kLongCodeBits = 5;
 
-static_assert(std::endian::native == std::endian::little || std::endian::native == std::endian::big);
-
-std::uint64_t to_big_endian(std::uint64_t value) {
-  if constexpr (std::endian::native == std::endian::little) return __builtin_bswap64(value);
-  return value;
-}
+static_assert(std::endian::native == std::endian::little,
+              "weights are read and bits are stored as 8-byte words");
 
 /// Collects gaps of one segment, chunk by chunk, and packs them.
 class GapWriter {
@@ -228,7 +224,7 @@ class SegmentEncoder {
 
       pending = pending << group_bits | first.code << second.bits | second.code;
       num_pending += group_bits;  // 1 .. 63
-      const std::uint64_t stored = to_big_endian(pending << (64 - num_pending));
+      const std::uint64_t stored = __builtin_bswap64(pending << (64 - num_pending));
       std::memcpy(out, &stored, sizeof stored);
       out += num_pending / 8;
       num_pending %= 8;

@@ -1,6 +1,7 @@
 // The main job: model -> units -> shards, leftover, config.json -> one rename.
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -33,9 +34,10 @@ void check_supported(const model::ModelDefinition& definition, const fs::path& p
   if (!definition.drop.empty()) what = "the rule drop";
   if (!definition.rename.empty()) what = "the rule rename";
   if (!definition.keep_only_prefix.empty()) what = "the rule keep_only_prefix";
+  if (!definition.file.empty()) what = "the rule file";
   if (!what.empty()) {
     throw Error(ErrorCode::kBadDefinition,
-                "the definition " + path.string() + " asks for " + what +
+                "the definition " + model::printable(path.native()) + " asks for " + what +
                     ", which this version cannot do: only the transformers layout without "
                     "changes of names is supported");
   }
@@ -47,7 +49,7 @@ class CompressJob {
       : options_(options),
         definition_(model::load_definition(options.definition)),
         checkpoint_(model::Checkpoint::open(options.source)),
-        num_threads_(options.num_threads > 0 ? options.num_threads : host::default_num_threads()),
+        num_threads_(host::usable_num_threads(options.num_threads)),
         stages_(num_threads_) {}
 
   CompressReport run() {
@@ -56,16 +58,19 @@ class CompressJob {
     const model::UnitAssignment assignment = model::assign_units(checkpoint_.tensors(), definition_).value();
     check_complete(assignment);
     const std::string config = make_config();
+    const std::optional<std::string> generation_config = read_beside_source(kGenerationConfigFile);
     begin_report(assignment);
 
-    check_output_is_apart();
-    job::OutputFolder output(options_.output, options_.force);
+    const fs::path path = job::resolve_output(options_.output);
+    check_output_is_apart(path);
+    job::OutputFolder output(path, options_.force);
     report_.removed_remains = output.removed_remains();
     for (const model::Unit& unit : assignment.units) compress_unit(unit, output);
     write_leftover(assignment.leftover, output);
-    write_file(output, kConfigFile, config);
-    copy_generation_config(output);
-    output.finish();
+    if (generation_config) write_file(output, kGenerationConfigFile, *generation_config);
+    write_file(output, kConfigFile, config);  // last: it makes the folder a DF11 model
+    for (const model::File& file : checkpoint_.files()) file.check_unchanged();
+    report_.old_output_left = output.finish();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(report_);
   }
@@ -75,24 +80,24 @@ class CompressJob {
   void check_complete(const model::UnitAssignment& assignment) const {
     for (const std::size_t index : assignment.unmatched_patterns) {
       throw Error(ErrorCode::kNotFound,
-                  "no module in " + options_.source.string() + " matches the pattern " +
+                  "no module in " + model::printable(options_.source.native()) + " matches the pattern " +
                       model::in_quotes(definition_.pattern_dict[index].pattern) + " of the definition " +
-                      options_.definition.string() +
+                      model::printable(options_.definition.native()) +
                       ": the model lacks this part, or another definition is the right one");
     }
   }
 
-  /// An output that is replaced is deleted: no input may lie in it.
-  void check_output_is_apart() const {
-    const fs::path output = fs::weakly_canonical(options_.output);
+  /// An output that is replaced is deleted: no input may lie in it, neither the file itself nor the link that
+  /// names it.
+  void check_output_is_apart(const fs::path& output) const {
     const auto check = [&](const fs::path& input) {
-      const fs::path path = fs::weakly_canonical(input);
-      const auto [end_of_output, unused] =
-          std::mismatch(output.begin(), output.end(), path.begin(), path.end());
-      // A path that ends in a slash ends with an empty name.
-      if (end_of_output == output.end() || end_of_output->empty()) {
-        throw Error(ErrorCode::kUsage, "the output " + options_.output.string() + " holds the input " +
-                                           input.string() + ": name another output");
+      const fs::path above = input.has_parent_path() ? input.parent_path() : fs::path(".");
+      for (const fs::path& path : {fs::weakly_canonical(input), fs::weakly_canonical(above)}) {
+        if (std::mismatch(output.begin(), output.end(), path.begin(), path.end()).first == output.end()) {
+          throw Error(ErrorCode::kUsage, "the output " + model::printable(options_.output.native()) +
+                                             " holds the input " + model::printable(input.native()) +
+                                             ": name another output");
+        }
       }
     };
     check(options_.source);
@@ -151,9 +156,9 @@ class CompressJob {
     if (error.offset == ErrorDetails::kNoOffset) return error;
     const auto [tensor, index] = source.locate(error.offset);
     error.tensor = tensor;
-    error.message += ": the first is weight " + std::to_string(index) + " of tensor " +
-                     model::printable(tensor) + " in " +
-                     checkpoint_.files()[checkpoint_.find(tensor)->file_index].path().string();
+    error.message +=
+        ": the first is weight " + std::to_string(index) + " of tensor " + model::printable(tensor) + " in " +
+        model::printable(checkpoint_.files()[checkpoint_.find(tensor)->file_index].path().native());
     error.offset = index;
     return error;
   }
@@ -176,24 +181,27 @@ class CompressJob {
     report_.output_bytes += layout.file_bytes;
   }
 
-  std::string make_config() {
-    const fs::path path = checkpoint_.folder() / kConfigFile;
-    report_.has_source_config = fs::exists(path);
-    std::optional<std::string> source;
-    if (report_.has_source_config) {
-      source = model::read_whole_file(path, kMaxConfigBytes);
-    } else if (fs::is_directory(options_.source)) {
-      throw Error(ErrorCode::kNotFound, "the folder " + options_.source.string() + " has no " +
-                                            std::string(kConfigFile) +
-                                            ", which the transformers layout needs: copy the model's there");
+  /// A file beside the tensors; nothing if there is none.
+  std::optional<std::string> read_beside_source(std::string_view name) const {
+    const fs::path path = checkpoint_.folder() / name;
+    if (!fs::exists(fs::symlink_status(path))) return std::nullopt;
+    if (!fs::exists(path)) {
+      throw Error(ErrorCode::kNotFound, model::printable(path.native()) +
+                                            " is a link to a file that does not exist: download it again");
     }
-    return model::splice_dfloat11_config(source, definition_, path.string()).value();
+    return model::read_whole_file(path, kMaxConfigBytes);
   }
 
-  void copy_generation_config(job::OutputFolder& output) {
-    const fs::path path = checkpoint_.folder() / kGenerationConfigFile;
-    if (!fs::exists(path)) return;
-    write_file(output, kGenerationConfigFile, model::read_whole_file(path, kMaxConfigBytes));
+  std::string make_config() {
+    const std::optional<std::string> source = read_beside_source(kConfigFile);
+    report_.has_source_config = source.has_value();
+    if (!source && fs::is_directory(options_.source)) {
+      throw Error(ErrorCode::kNotFound, "the folder " + model::printable(options_.source.native()) +
+                                            " has no " + std::string(kConfigFile) +
+                                            ", which the transformers layout needs: copy the model's there");
+    }
+    return model::splice_dfloat11_config(source, definition_, (checkpoint_.folder() / kConfigFile).string())
+        .value();
   }
 
   void write_file(job::OutputFolder& output, std::string_view name, std::string_view content) {
@@ -215,8 +223,13 @@ class CompressJob {
 CompressReport compress(const CompressOptions& options) {
   try {
     return CompressJob(options).run();
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kOutOfMemory,
+                model::printable(options.source.native()) +
+                    ": there is not enough memory to compress it: close other programs or use "
+                    "a machine with more");
   } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorCode::kIo, error.what());
+    throw Error(ErrorCode::kIo, model::printable(error.path1().native()) + ": " + error.code().message());
   }
 }
 

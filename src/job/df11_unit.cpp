@@ -1,6 +1,7 @@
 // include/weightpress/df11.h: one unit, from memory to memory.
-#include <algorithm>
-#include <cassert>
+#include <new>
+#include <string>
+#include <utility>
 
 #include <weightpress/df11.h>
 
@@ -9,8 +10,8 @@
 
 namespace weightpress {
 
-Df11Unit compress_df11_unit(std::span<const std::uint16_t> weights, const Df11UnitOptions& options) {
-  host::HostStages stages(options.num_threads > 0 ? options.num_threads : host::default_num_threads());
+Df11Unit compress_df11_unit(std::span<const std::uint16_t> weights, const Df11UnitOptions& options) try {
+  host::HostStages stages(host::usable_num_threads(options.num_threads));
   job::UnitCompressorOptions compressor;
   compressor.coding.fill = options.luts == LutFill::kSafe ? df11::TableFill::kSafe : df11::TableFill::kCompat;
   compressor.coding.strict_identity = options.strict_identity;
@@ -23,6 +24,9 @@ Df11Unit compress_df11_unit(std::span<const std::uint16_t> weights, const Df11Un
     unit.rescues.emplace_back(df11::rescue_reason_text(reason));
   unit.ambiguous_limiter = plan.ambiguous_limiter;
   return unit;
+} catch (const std::bad_alloc&) {
+  throw Error(ErrorCode::kOutOfMemory,
+              "there is not enough memory for a unit of " + std::to_string(weights.size()) + " weights");
 }
 
 }  // namespace weightpress

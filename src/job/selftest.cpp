@@ -1,5 +1,5 @@
 // include/weightpress/selftest.h: built-in units through the codec and back through the slow decoder.
-#include <cmath>
+#include <exception>
 #include <functional>
 
 #include <weightpress/df11.h>
@@ -69,7 +69,7 @@ std::vector<SelftestCase> run_selftest(int num_threads) {
       test.name = name + (fill == LutFill::kSafe ? ", safe tables" : "");
       try {
         test.problem = check(words, fill, num_threads);
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {
         test.problem = error.what();
       }
       test.passed = test.problem.empty();

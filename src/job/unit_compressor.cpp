@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,9 +18,28 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "output_positions are stored as they lie in memory");
 
-std::span<const std::uint8_t> as_bytes(std::span<const std::uint32_t> values) {
+std::span<const std::uint8_t> bytes_of(std::span<const std::uint32_t> values) {
   return {reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()};
 }
+
+/// Memory for a slab's piece of a buffer. Grows without copying or clearing: every byte of a piece is
+/// written.
+template <class T>
+class PieceBuffer {
+ public:
+  std::span<T> get(std::uint64_t count) {
+    if (count > capacity_) {
+      data_.reset();
+      capacity_ = count + count / 16;  // pieces of later slabs differ a little
+      data_ = std::make_unique_for_overwrite<T[]>(capacity_);
+    }
+    return {data_.get(), count};
+  }
+
+ private:
+  std::unique_ptr<T[]> data_;
+  std::uint64_t capacity_ = 0;
+};
 
 class UnitCompressor {
  public:
@@ -48,7 +68,10 @@ class UnitCompressor {
         df11::plan_unit({unit_, df11::sum_histograms(histograms_), last_exponent_}, options_.coding,
                         [this](const df11::Codebook& codebook) { return densest_chunk(codebook); });
     if (!plan) {
-      if (plan.error().code == ErrorCode::kExponentTooLarge) plan.error().offset = find_large_exponent();
+      if (plan.error().code == ErrorCode::kExponentTooLarge) {
+        plan.error().offset = find_large_exponent();
+        if (plan.error().offset == ErrorDetails::kNoOffset) return changed();
+      }
       if (source_changed_) return changed();
       return plan;
     }
@@ -140,8 +163,8 @@ class UnitCompressor {
 
   bool encode(const df11::UnitPlan& plan) {
     df11::SlabJoiner joiner;
-    std::vector<std::uint8_t> sign_mantissa(slab_weights_), bitstream, gaps;
-    std::vector<std::uint32_t> positions;
+    PieceBuffer<std::uint8_t> halves_buffer, bitstream_buffer, gaps_buffer;
+    PieceBuffer<std::uint32_t> positions_buffer;
     return for_each_slab_position(plan.codebook, [&](const Slab& slab, const df11::SlabPosition& position,
                                                      std::uint64_t bits, std::uint32_t last_length) {
       if (position.is_last && (position.first_bit + bits != plan.layout.total_bits ||
@@ -149,10 +172,10 @@ class UnitCompressor {
         return false;
       }
       const df11::SlabPieces pieces = df11::slab_pieces(position, bits, last_length, plan.layout);
-      bitstream.resize(pieces.num_bytes);
-      gaps.resize(pieces.num_gap_groups * df11::kGapGroupBytes);
-      positions.resize(pieces.num_positions);
-      const std::span<std::uint8_t> halves(sign_mantissa.data(), slab.weights.size());
+      const std::span<std::uint8_t> halves = halves_buffer.get(slab.weights.size());
+      const std::span<std::uint8_t> bitstream = bitstream_buffer.get(pieces.num_bytes);
+      const std::span<std::uint8_t> gaps = gaps_buffer.get(pieces.num_gap_groups * df11::kGapGroupBytes);
+      const std::span<std::uint32_t> positions = positions_buffer.get(pieces.num_positions);
       df11::SlabBorder border;
       const df11::StageStatus status = stages_
                                            .encode({.weights = slab.weights,
@@ -172,7 +195,7 @@ class UnitCompressor {
       sink_.write(UnitBuffer::kSignMantissa, slab.first_weight, halves);
       sink_.write(UnitBuffer::kEncodedExponent, pieces.first_byte, bitstream);
       sink_.write(UnitBuffer::kGaps, pieces.first_gap_group * df11::kGapGroupBytes, gaps);
-      sink_.write(UnitBuffer::kOutputPositions, 4 * pieces.first_position, as_bytes(positions));
+      sink_.write(UnitBuffer::kOutputPositions, 4 * pieces.first_position, bytes_of(positions));
       return true;
     });
   }

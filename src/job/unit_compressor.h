@@ -38,7 +38,9 @@ class UnitSink {
 
 struct UnitCompressorOptions {
   df11::CodingOptions coding{};
-  /// Weights a slab, rounded up to whole segments. Memory: about 4.5 bytes a weight of the slab.
+  /// Weights a slab, rounded up to whole segments. Memory a weight of the slab: 2 bytes for the weight, 1 for
+  /// its sign and mantissa, its code (at most 8 bits on average) and 1/16 of these for growth; 1 KiB a
+  /// segment of the unit.
   std::uint64_t slab_weights = std::uint64_t{32} << 20;
   /// Weights a segment; 0: segment_weights_for(). The bytes depend on neither.
   std::uint64_t segment_weights = 0;

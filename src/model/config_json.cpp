@@ -11,6 +11,8 @@
 namespace weightpress::model {
 namespace {
 
+using namespace std::string_literals;
+
 constexpr std::string_view kKey = "dfloat11_config";
 constexpr std::string_view kSpace = " \t\r\n";
 
@@ -78,6 +80,9 @@ std::string without_python_words(std::string_view text) {
     std::size_t word = 0;
     for (const std::string_view candidate : {"NaN", "Infinity"})
       if (text.substr(i).starts_with(candidate)) word = candidate.size();
+    // Only a whole value is such a word; Infinity may have a sign.
+    const bool signed_infinity = word == 8 && i > 0 && text[i - 1] == '-';
+    if (i > 0 && !signed_infinity && (" \t\r\n,:["s).find(text[i - 1]) == std::string::npos) word = 0;
     out += word == 0 ? text[i] : '0';
     i += word == 0 ? 1 : word;
   }
@@ -120,7 +125,10 @@ std::string without_our_members(std::string_view text) {
       cuts.emplace_back(members[i].begin, i + 1 < members.size() ? members[i + 1].begin : members[i].end);
     }
   }
-  for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) out.erase(cut->first, cut->second - cut->first);
+  while (!cuts.empty()) {
+    out.erase(cuts.back().first, cuts.back().second - cuts.back().first);
+    cuts.pop_back();
+  }
   return out;
 }
 

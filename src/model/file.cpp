@@ -26,8 +26,11 @@ constexpr auto kMaxOffset = static_cast<std::uint64_t>(std::numeric_limits<off_t
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) code = ErrorCode::kNoSpace;
   if (error == ENOENT || error == ENOTDIR) code = ErrorCode::kNotFound;
   if (error == EEXIST) code = ErrorCode::kOutputExists;
-  throw Error(
-      code, printable(path.native()) + ": cannot " + action + ": " + std::generic_category().message(error));
+  std::string advice;
+  if (code == ErrorCode::kNoSpace) advice = "; make room there, or write elsewhere";
+  if (error == EMFILE) advice = "; raise the limit (ulimit -n)";
+  throw Error(code, printable(path.native()) + ": cannot " + action + ": " +
+                        std::generic_category().message(error) + advice);
 }
 
 template <class Call>
@@ -61,17 +64,37 @@ File File::create(const std::filesystem::path& path) {
   return File(descriptor, path);
 }
 
+File::File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {
+  opened_version_ = version();
+}
+
 File::File(File&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      opened_version_(other.opened_version_),
+      path_(std::move(other.path_)) {}
 
 File& File::operator=(File&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
+  std::swap(opened_version_, other.opened_version_);
   std::swap(path_, other.path_);
   return *this;
 }
 
 File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::pair<std::int64_t, std::int64_t> File::version() const {
+  struct stat status{};
+  if (::fstat(descriptor_, &status) != 0) throw_system_error("examine", path_, errno);
+  return {status.st_size, status.st_mtim.tv_sec * std::int64_t{1'000'000'000} + status.st_mtim.tv_nsec};
+}
+
+void File::check_unchanged() const {
+  if (version() == opened_version_) return;
+  throw Error(ErrorCode::kSourceChanged,
+              printable(path_.native()) +
+                  ": was written to while it was read; run the command again once it is left alone");
 }
 
 std::uint64_t File::size_bytes() const {

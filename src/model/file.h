@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace weightpress::model {
 
@@ -26,6 +27,8 @@ class File {
   ~File();  // closes without a report; writers call close()
 
   std::uint64_t size_bytes() const;
+  /// Throws kSourceChanged if the file was written to since it was opened (size or modification time).
+  void check_unchanged() const;
   /// All of `bytes`, or kSourceChanged if the file ends before.
   void read_at(void* data, std::uint64_t bytes, std::uint64_t offset) const;
   /// All of `bytes`; kNoSpace if the disk, the quota or the file size limit is reached.
@@ -37,9 +40,13 @@ class File {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {}
+  File(int descriptor, std::filesystem::path path);
+
+  /// Size and modification time, in nanoseconds.
+  std::pair<std::int64_t, std::int64_t> version() const;
 
   int descriptor_ = -1;
+  std::pair<std::int64_t, std::int64_t> opened_version_;
   std::filesystem::path path_;
 };
 

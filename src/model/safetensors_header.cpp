@@ -40,7 +40,11 @@ class HeaderEvents final : public json::json_sax_t {
   SafetensorsHeader header;
   std::optional<Unexpected> failure;
 
-  bool null() override { return unexpected_value(); }
+  bool null() override {
+    // The package reads a null as no metadata.
+    if (inside_ == Inside::kTop && at_metadata_) return header.has_metadata = false, true;
+    return unexpected_value();
+  }
   bool boolean(bool) override { return unexpected_value(); }
   bool number_integer(json::number_integer_t) override { return unexpected_value(); }
   bool number_float(json::number_float_t, const std::string&) override { return unexpected_value(); }
@@ -131,6 +135,9 @@ class HeaderEvents final : public json::json_sax_t {
       header.has_metadata = at_metadata_ = true;
     } else {
       at_metadata_ = false;
+      if (name.size() > kMaxNameBytes)
+        return fail_file("a tensor's name has " + std::to_string(name.size()) + " bytes; more than " +
+                         std::to_string(kMaxNameBytes) + " are not a name of a model: " + in_quotes(name));
       header.tensors.emplace_back().name = std::move(name);
     }
     return true;

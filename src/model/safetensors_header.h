@@ -23,6 +23,8 @@ namespace weightpress::model {
 
 /// Longest header the `safetensors` package reads, in bytes.
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+/// Longest name of a tensor. Real ones have up to about 100 bytes; work grows with the square of their dots.
+inline constexpr std::size_t kMaxNameBytes = 4'096;
 /// The key of the header that is not a tensor.
 inline constexpr std::string_view kMetadataKey = "__metadata__";
 

@@ -1,6 +1,7 @@
 #include "model/text.h"
 
 #include <cstdint>
+#include <limits>
 
 namespace weightpress::model {
 namespace {
@@ -70,12 +71,12 @@ char short_escape(char c) {
   }
 }
 
-}  // namespace
-
-std::string printable(std::string_view text) {
-  std::string out;
+void append_escaped(std::string& out, std::string_view text, std::size_t max_bytes) {
   while (!text.empty()) {
-    if (out.size() > kMaxPrintedBytes) return out + "...";
+    if (out.size() > max_bytes) {
+      out += "...";
+      return;
+    }
     const CodePoint point = decode_utf8(text);
     const std::size_t num_bytes = point.num_bytes == 0 ? 1 : point.num_bytes;
     if (point.num_bytes == 0 || disturbs_terminal(point.value)) {
@@ -85,6 +86,19 @@ std::string printable(std::string_view text) {
     }
     text.remove_prefix(num_bytes);
   }
+}
+
+}  // namespace
+
+std::string escaped_for_terminal(std::string_view text) {
+  std::string out;
+  append_escaped(out, text, std::numeric_limits<std::size_t>::max());
+  return out;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  append_escaped(out, text, kMaxPrintedBytes);
   return out;
 }
 

@@ -9,8 +9,10 @@
 
 namespace weightpress::model {
 
-/// `text` fit for a terminal: control and direction-changing characters and bytes that are not UTF-8 as \xNN;
-/// cut after about 1000 bytes.
+/// `text` fit for a terminal: control and direction-changing characters and bytes that are not UTF-8 as \xNN.
+std::string escaped_for_terminal(std::string_view text);
+
+/// The same, cut after about 1000 bytes: a name in a message.
 std::string printable(std::string_view text);
 
 /// printable(text) in single quotes.

@@ -197,8 +197,9 @@ class Assigner {
         return unit_error(ErrorCode::kNameConflict, unit.name,
                           "its file " + in_quotes(file_name) + " " + what);
       };
-      if (std::ranges::any_of(unit.name,
-                              [](char c) { return c == '/' || c == '\\' || (c >= 0 && c < 0x20); }))
+      // What is escaped in a message would be a trap in a file name too.
+      if (unit.name.empty() || unit.name.find_first_of("/\\") != std::string::npos ||
+          escaped_for_terminal(unit.name) != unit.name)
         return conflict("would have a name that is not safe: rename the module");
       if (file_name.size() > kMaxFileNameBytes) return conflict("would have a name of more than 255 bytes");
       if (file_name == rest) return conflict("would take the place of the file for all other tensors");

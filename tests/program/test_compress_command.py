@@ -14,7 +14,7 @@ import support
 from support import bf16, compress, mentions, read_tree, reference, run, words
 
 PATTERNS = {r"embed": [], r"layers\.\d+": ["a", "b"]}
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def small_tensors():

@@ -1,6 +1,7 @@
 // Which units hang the official kernel, and the proof that safe tables never do.
 #include "format/kernel_termination.h"
 
+#include <algorithm>
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -76,38 +77,91 @@ void for_each_histogram(std::uint32_t symbols, const std::vector<std::uint64_t>&
   }
 }
 
-TEST(SafeTables, AreTotalForEveryHistogramOfTinyAlphabets) {
-  // Counts that make the tree anything between flat and a list 20 deep: up to three levels of tables.
-  const std::vector<std::uint64_t> counts = {0, 1, 2, 3, 50, 5'000, 500'000, 50'000'000};
-  std::size_t visited = 0, deep = 0;
-  for_each_histogram(5, counts, [&](const Histogram& histogram) {
+/// Codebooks of one way to make histograms: how many have more than one table, and how many are not total
+/// when compatible fill is used, which shows that the fill decides.
+struct Proof {
+  std::size_t visited = 0, with_several_tables = 0, four_levels = 0, not_total_with_compat_fill = 0;
+
+  void visit(const Codebook& codebook) {
+    if (count_tables(codebook) > kMaxTables) return;
     ++visited;
-    const Codebook codebook = build_official_codebook(histogram);
+    with_several_tables += count_tables(codebook) > 1;
+    four_levels += codebook.longest_length() > 24;
+    not_total_with_compat_fill += !tables_are_total(build_lookup_tables(codebook, TableFill::kCompat).rows);
     ASSERT_TRUE(tables_are_total(build_lookup_tables(codebook, TableFill::kSafe).rows));
+  }
+};
+
+TEST(SafeTables, AreTotalForEveryHistogramOfTinyAlphabets) {
+  // All histograms of eleven exponents with counts 1, 32 and 1,024, and a twelfth, dominant one: trees from
+  // flat to a list, codes beyond eight bits for many, EOF at every place.
+  Proof proof;
+  for_each_histogram(11, {1, 32, 1'024}, [&](const Histogram& histogram) {
+    Histogram with_dominant = histogram;
+    with_dominant[111] = 100'000;
+    proof.visit(build_official_codebook(with_dominant));
   });
-  EXPECT_EQ(visited, 8u * 8 * 8 * 8 * 8 - 1);
-  // Deeper ones: counts doubling from a small subset, so that all four levels occur.
+  EXPECT_EQ(proof.visited, 177'147u);  // 3^11
+  EXPECT_GT(proof.with_several_tables, 10'000u);
+}
+
+TEST(SafeTables, AreTotalForEveryOrderOfDoublingCounts) {
+  // Codes of one bit to nine and ten: which exponent is rare, and where EOF falls among the rare ones,
+  // decides the fill.
+  Proof proof;
+  std::vector<std::uint64_t> counts = {1, 1, 2, 4, 8, 16, 32, 64};
+  do {
+    Histogram histogram{};
+    for (std::size_t i = 0; i < counts.size(); ++i) histogram[100 + i] = counts[i];
+    histogram[99] = 128;
+    histogram[109] = 256;
+    proof.visit(build_official_codebook(histogram));
+  } while (std::next_permutation(counts.begin(), counts.end()));
+  EXPECT_EQ(proof.visited, 20'160u);  // 8! / 2!
+  EXPECT_EQ(proof.with_several_tables, proof.visited);
+}
+
+TEST(SafeTables, AreTotalForFourLevels) {
+  Proof proof;
   for (std::uint32_t symbols = 2; symbols <= 60; ++symbols) {
     for (std::uint64_t equal = 1; equal <= 4; ++equal) {
       Histogram histogram = testing::fibonacci_histogram(symbols, 90);
       for (std::uint64_t i = 0; i < equal; ++i) histogram[90 + i] = equal;
-      const Codebook codebook = build_official_codebook(histogram);
-      if (count_tables(codebook) > kMaxTables) continue;
-      deep += codebook.longest_length() > 24;
-      ASSERT_TRUE(tables_are_total(build_lookup_tables(codebook, TableFill::kSafe).rows));
+      proof.visit(build_official_codebook(histogram));
     }
   }
-  EXPECT_GT(deep, 20u);
+  EXPECT_GT(proof.four_levels, 20u);
+  EXPECT_GT(proof.not_total_with_compat_fill, 0u);
 }
 
 TEST(SafeTables, OfRestrictedCodebooksAreTotal) {
-  const std::vector<std::uint64_t> counts = {0, 1, 7, 1'000'000};
-  for_each_histogram(4, counts, [&](const Histogram& histogram) {
-    for (const std::uint32_t min_length : {1u, 2u}) {
-      const Codebook codebook = build_restricted_codebook(histogram, min_length);
-      ASSERT_TRUE(tables_are_total(build_lookup_tables(codebook, TableFill::kSafe).rows));
-    }
-  });
+  testing::Random random(37);
+  Proof proof;
+  for (int round = 0; round < 120; ++round) {
+    // A few common exponents and so many rare ones that codes beyond eight bits are needed.
+    Histogram histogram{};
+    for (std::uint64_t i = 0; i < 4; ++i) histogram[120 + i] = 1 + random.below(1 << 20);
+    const std::uint64_t rare = 1 + random.below(200);
+    for (std::uint64_t i = 0; i < rare; ++i) histogram[random.below(240)] += 1 + random.below(20);
+    for (const std::uint32_t min_length : {1u, 2u})
+      proof.visit(build_restricted_codebook(histogram, min_length));
+  }
+  EXPECT_EQ(proof.visited, 240u);
+  EXPECT_GT(proof.with_several_tables, 100u);
+}
+
+TEST(KernelTermination, EmptyWindowsAreDecodedFromZero) {
+  // The end's own window finishes; the empty windows after it meet the entry of eight 0 bits, which has no
+  // code.
+  std::vector<LookupRow> rows(2);
+  rows[0].fill(120);
+  rows[0][0] = 99;
+  rows[1][120] = 8;
+  StreamEnd end{.total_bits = 120, .last_code_length = 8};
+  end.window.fill(0x11);
+  EXPECT_FALSE(official_kernel_ends(rows, end));
+  rows[0][0] = 120;
+  EXPECT_TRUE(official_kernel_ends(rows, end));
 }
 
 }  // namespace

@@ -125,16 +125,13 @@ TEST(UnitPlan, DenseChunksAndTooManyTablesTogether) {
 }
 
 TEST(UnitPlan, AmbiguousLimiterIsReportedOrRefused) {
-  // Codes above 32 bits with a tie need more weights than a unit may hold: the limits are lifted.
   const Histogram histogram = testing::ambiguous_histogram();
-  const Df11Limits none{.max_weights = std::uint64_t{1} << 60, .max_stream_bytes = std::uint64_t{1} << 60};
   const auto no_dense_chunk = [](const Codebook&) { return std::uint64_t{0}; };
-  const Result<UnitPlan> result = plan_unit({"layers.0", histogram, 144}, {.limits = none}, no_dense_chunk);
+  const Result<UnitPlan> result = plan_unit({"layers.0", histogram, 132}, {}, no_dense_chunk);
   ASSERT_TRUE(result.has_value());
   EXPECT_TRUE(result->ambiguous_limiter);
-  expect_refused(
-      plan_unit({"layers.0", histogram, 144}, {.strict_identity = true, .limits = none}, no_dense_chunk),
-      ErrorCode::kAmbiguousLimiter, "numpy");
+  expect_refused(plan_unit({"layers.0", histogram, 132}, {.strict_identity = true}, no_dense_chunk),
+                 ErrorCode::kAmbiguousLimiter, "numpy");
 }
 
 }  // namespace

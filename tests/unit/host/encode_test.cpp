@@ -104,7 +104,9 @@ TEST(EncodeStage, ChangedWeightsAreReportedAndNothingOutsideIsWritten) {
   testing::Random random(23);
   for (int round = 0; round < 200; ++round) {
     EncodedUnit unit(testing::normal_weights(60'000, 7), 10'000);
-    std::vector<std::uint8_t> guarded(unit.bitstream.size() + 64, 0xAB);
+    std::vector<std::uint8_t> bitstream(unit.bitstream.size() + 64, 0xAB), gaps(unit.gaps.size() + 64, 0xAB),
+        sign_mantissa(unit.weights.size() + 64, 0xAB);
+    std::vector<std::uint32_t> positions(unit.positions.size() + 64, 0xABABABAB);
     // Any exponent, with or without a code, anywhere.
     const std::size_t changes = 1 + random.below(50);
     const std::vector<std::uint16_t> before = unit.weights;
@@ -126,16 +128,21 @@ TEST(EncodeStage, ChangedWeightsAreReportedAndNothingOutsideIsWritten) {
                      .codebook = &unit.plan.codebook,
                      .layout = &unit.plan.layout,
                      .histograms = unit.histograms,
-                     .sign_mantissa = unit.sign_mantissa,
-                     .encoded_exponent = std::span(guarded).first(unit.bitstream.size()),
-                     .gaps = unit.gaps,
-                     .positions = unit.positions,
+                     .sign_mantissa = std::span(sign_mantissa).first(unit.weights.size()),
+                     .encoded_exponent = std::span(bitstream).first(unit.bitstream.size()),
+                     .gaps = std::span(gaps).first(unit.gaps.size()),
+                     .positions = std::span(positions).first(unit.positions.size()),
                      .border = &border})
             .wait();
     if (!same_bits) {
       EXPECT_EQ(status.code, df11::StageCode::kSourceChanged) << "round " << round;
     }
-    for (std::size_t i = unit.bitstream.size(); i < guarded.size(); ++i) ASSERT_EQ(guarded[i], 0xAB);
+    for (std::size_t i = 1; i <= 64; ++i) {
+      ASSERT_EQ(bitstream[bitstream.size() - i], 0xAB);
+      ASSERT_EQ(gaps[gaps.size() - i], 0xAB);
+      ASSERT_EQ(sign_mantissa[sign_mantissa.size() - i], 0xAB);
+      ASSERT_EQ(positions[positions.size() - i], 0xABABABAB);
+    }
   }
 }
 

@@ -113,16 +113,76 @@ TEST_F(OutputFolderTest, SecondRunIsKeptOut) {
   expect_refused([&] { OutputFolder(out(), false); }, ErrorCode::kOutputExists, "another run");
 }
 
-TEST_F(OutputFolderTest, MissingParentAndNamelessOutputsAreRefused) {
-  expect_refused([&] { OutputFolder(folder_ / "no" / "out", false); }, ErrorCode::kNotFound,
-                 "is not a folder");
-  expect_refused([&] { OutputFolder("/", false); }, ErrorCode::kUsage, "name a folder");
+TEST_F(OutputFolderTest, CompleteOutputOfARunThatWasStoppedAtTheRenameIsTakenUp) {
+  put(partial() / "a", "complete");
+  put(partial() / "config.json", "{\"dfloat11_config\": {}}");
+  OutputFolder output(out(), false);
+  EXPECT_TRUE(output.removed_remains());
+  EXPECT_FALSE(fs::exists(output.file("a")));
+  EXPECT_FALSE(fs::exists(output.file("config.json")));
 }
 
-TEST_F(OutputFolderTest, SlashAtTheEndMakesNoDifference) {
-  OutputFolder output(out().string() + "/", false);
-  output.finish();
-  EXPECT_TRUE(fs::is_directory(out()));
+TEST_F(OutputFolderTest, OldOutputThatWasBeingDeletedIsTakenUp) {
+  put(partial() / "weightpress.in-progress", "");
+  put(partial() / "old", "half deleted");
+  put(out() / "a", "the new one");
+  OutputFolder output(out(), true);
+  EXPECT_TRUE(output.removed_remains());
+  EXPECT_FALSE(fs::exists(output.file("old")));
+}
+
+TEST_F(OutputFolderTest, FolderWithSubfoldersIsNotReplacedEvenWithForce) {
+  put(out() / "documents" / "thesis.txt", "years of work");
+  expect_refused([&] { OutputFolder(out(), true); }, ErrorCode::kOutputExists, "subfolders");
+  EXPECT_EQ(get(out() / "documents" / "thesis.txt"), "years of work");
+  EXPECT_FALSE(fs::exists(partial()));
+}
+
+TEST_F(OutputFolderTest, LinksInTheWayAreNotFollowed) {
+  put(folder_ / "elsewhere" / "a", "theirs");
+  fs::create_directory_symlink(folder_ / "elsewhere", out());
+  expect_refused([&] { OutputFolder(out(), true); }, ErrorCode::kOutputExists, "not a folder");
+  fs::remove(out());
+  fs::create_directory_symlink(folder_ / "elsewhere", partial());
+  expect_refused([&] { OutputFolder(out(), true); }, ErrorCode::kOutputExists, "not a folder");
+  EXPECT_EQ(get(folder_ / "elsewhere" / "a"), "theirs");
+}
+
+TEST_F(OutputFolderTest, PartialFolderThatWasTakenAwayIsNoticed) {
+  OutputFolder output(out(), false);
+  fs::rename(partial(), folder_ / "moved");
+  put(partial() / "other", "of another run");
+  expect_refused([&] { output.finish(); }, ErrorCode::kIo, "moved or removed");
+  EXPECT_EQ(get(partial() / "other"), "of another run");
+}
+
+TEST_F(OutputFolderTest, OldOutputIsLockedUntilItIsGone) {
+  put(out() / "old", "old");
+  OutputFolder output(out(), true);
+  put(output.file("a"), "new");
+  EXPECT_EQ(output.finish(), "");
+  EXPECT_EQ(get(out() / "a"), "new");
+  // The lock went with the folder: the next run is not kept out.
+  OutputFolder next(out(), true);
+}
+
+TEST_F(OutputFolderTest, PathsAreResolvedAsTheKernelDoes) {
+  fs::create_directories(folder_ / "far" / "sub");
+  fs::create_directory_symlink(folder_ / "far" / "sub", folder_ / "link");
+  const fs::path folder = fs::canonical(folder_);
+  EXPECT_EQ(resolve_output(folder_ / "link" / ".." / "out"), folder / "far" / "out");  // not folder_/out
+  EXPECT_EQ(resolve_output(folder_ / "link" / "out"), folder / "far" / "sub" / "out");
+  EXPECT_EQ(resolve_output(out().string() + "/"), folder / "out");
+  EXPECT_EQ(resolve_output("out"), fs::current_path() / "out");
+}
+
+TEST_F(OutputFolderTest, MissingParentAndNamelessOutputsAreRefused) {
+  expect_refused([&] { resolve_output(folder_ / "no" / "out"); }, ErrorCode::kNotFound, "cannot be made");
+  put(folder_ / "file", "");
+  expect_refused([&] { resolve_output(folder_ / "file" / "out"); }, ErrorCode::kNotFound, "cannot be made");
+  for (const char* nameless : {"/", ".", "..", "a/..", "./", ""}) {
+    expect_refused([&] { resolve_output(nameless); }, ErrorCode::kUsage, "name a folder");
+  }
 }
 
 }  // namespace

@@ -122,6 +122,20 @@ TEST(UnitCompressor, RescuedUnitsAreLoadable) {
   }
 }
 
+TEST(UnitCompressor, DensityIsCheckedToTheLastChunk) {
+  EXPECT_TRUE(compress_df11_unit(Words(23'550, 0)).rescues.empty());
+  EXPECT_EQ(compress_df11_unit(Words(23'551, 0)).rescues.size(), 1u);
+  // Sparse chunks first, then one dense chunk at the very end.
+  for (const std::size_t zeros : {20'000u, 60'000u}) {
+    Words weights = testing::uniform_exponents(70'000, 100, 8, 1);
+    weights.insert(weights.end(), zeros, std::uint16_t{0});
+    weights.insert(weights.begin(), 60'000,
+                   std::uint16_t{0x3F80});  // so that zeros are not alone in being common
+    const Df11Unit unit = compress_df11_unit(weights);
+    EXPECT_TRUE(testing::reads_back_as(unit, weights)) << zeros;
+  }
+}
+
 TEST(UnitCompressor, FirstLargeExponentIsLocated) {
   Words weights = testing::normal_weights(50'000, 1);
   weights[31'415] = 0x7F80;

@@ -85,8 +85,9 @@ TEST(ConfigJson, NumbersThatPythonAddsToJsonAreKept) {
 }
 
 TEST(ConfigJson, WhatIsNoConfigIsRefused) {
-  for (const char* text : {"{", "{\"a\":}", "{\"a\":1,}", "{} {}", "{\"a\":\"", "{\"a\":\"\\", " ",
-                           "{\"a\":\"\xFF\"}", "{\"a\":nan}", "{NaN:1}", "{\"a\":1NaN2x}"})
+  for (const char* text :
+       {"{", "{\"a\":}", "{\"a\":1,}", "{} {}", "{\"a\":\"", "{\"a\":\"\\", " ", "{\"a\":\"\xFF\"}",
+        "{\"a\":nan}", "{NaN:1}", "{\"a\":1NaN2x}", "{\"a\":1NaN}", "{\"a\":-NaN}"})
     EXPECT_EQ(splice(text), "config.json: is not valid JSON") << text;
   for (const char* text : {"[]", "1", " \"{}\"", "null", "NaN"})
     EXPECT_EQ(splice(text), "config.json: is not a JSON object") << text;

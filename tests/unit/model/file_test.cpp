@@ -1,5 +1,8 @@
 #include "model/file.h"
 
+#include <chrono>
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -26,6 +29,18 @@ TEST(File, ReadsWhatWasWrittenAtAnyPosition) {
   EXPECT_EQ(moved.path(), folder / "a");
   moved.close();
   EXPECT_EQ(read_whole_file(folder / "a", 11), "hello world");
+}
+
+TEST(File, WritingAfterOpeningIsNoticed) {
+  const TempFolder folder;
+  write_whole_file(folder / "a", "before");
+  const File file = File::open_readonly(folder / "a");
+  EXPECT_NO_THROW(file.check_unchanged());
+  std::filesystem::last_write_time(folder / "a",
+                                   std::filesystem::file_time_type::clock::now() + std::chrono::seconds(5));
+  const ErrorDetails changed = error_of([&] { file.check_unchanged(); });
+  EXPECT_EQ(changed.code, ErrorCode::kSourceChanged);
+  EXPECT_THAT(changed.message, HasSubstr((folder / "a").string()));
 }
 
 TEST(File, MissingFilesAndFoldersAreToldWithTheirPath) {

@@ -1,6 +1,7 @@
 // Test weights: BF16 words whose exponents follow a given distribution. Seeded, the same on every machine.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -102,12 +103,17 @@ inline df11::Histogram fibonacci_histogram(std::uint32_t num_symbols, std::uint3
   return histogram;
 }
 
-/// Codes above 32 bits with a limiter that has to choose: three exponents of count 2, the others twice as
-/// often each.
+/// Codes above 32 bits and a limiter that has to choose: it ends at two 5s, of which it changes one. (2, 2,
+/// 5, and then each count just large enough that the tree stays a list; 17,622,889 weights.)
 inline df11::Histogram ambiguous_histogram() {
+  std::vector<std::uint64_t> counts = {2, 2, 5};
+  std::vector<std::uint64_t> sums = {3, 5, 10};  // of EOF and the counts so far
+  while (counts.size() < 33) {
+    counts.push_back(std::max(sums[sums.size() - 2], counts.back()));
+    sums.push_back(sums.back() + counts.back());
+  }
   df11::Histogram histogram{};
-  histogram[100] = histogram[101] = histogram[102] = 2;
-  for (std::uint32_t i = 3; i < 45; ++i) histogram[100 + i] = std::uint64_t{1} << i;
+  std::copy(counts.begin(), counts.end(), histogram.begin() + 100);
   return histogram;
 }
 
