@@ -15,7 +15,7 @@ namespace {
 
 // Below this many weights building the pair table costs more than it saves. docs/benchmarking.md, "Tuned
 // constants".
-constexpr std::uint64_t kPairCodesFrom = 20'000;
+constexpr std::uint64_t kPairCodesFrom = 8'192;
 
 /// Cuts the slab's outputs into the segments' pieces.
 class OutputCutter {

@@ -36,7 +36,7 @@ static_assert(4 * PairCodes::kMaxPairBits + (kWindowBits + df11::kMaxCodeBits - 
 
 // Above this mean code length groups of eight are too long too often. docs/benchmarking.md, "Tuned
 // constants".
-constexpr std::uint64_t kLongCodeBits = 5;
+constexpr std::uint64_t kLongCodeBits = 6;
 
 static_assert(std::endian::native == std::endian::little,
               "weights are read and bits are stored as 8-byte words");
