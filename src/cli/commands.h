@@ -11,8 +11,9 @@ namespace weightpress::cli {
 
 // Exit codes (docs/cli.md).
 inline constexpr int kExitDone = 0;
-inline constexpr int kExitCorrupt = 1;     // a file is corrupt, or a check failed
-inline constexpr int kExitImpossible = 2;  // usage, missing files, what the format cannot hold, no space
+inline constexpr int kExitCorrupt = 1;        // a file is corrupt, or a check failed
+inline constexpr int kExitImpossible = 2;     // usage, missing files, what the format cannot hold, no space
+inline constexpr int kExitInterrupted = 130;  // Ctrl-C or SIGTERM
 
 /// What a command does once its options are read; returns the exit code. May throw Error.
 using Action = std::function<int()>;

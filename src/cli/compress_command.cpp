@@ -62,9 +62,10 @@ void print_report(const CompressReport& report, const CompressArguments& argumen
         percent(report.output_bytes, report.source_bytes) + " of the source\n" + "units only   " +
         format_bytes(report.unit_source_bytes) + " to " + format_bytes(report.unit_output_bytes) + ", " +
         bits + " bits a weight (siblings and headers included)\n" + "time         " +
-        std::to_string(report.seconds).substr(0, 5) + " s with " + std::to_string(report.num_threads) +
-        " threads, " + format_rate(report.source_bytes, report.seconds) + " of source\n" + "written to   " +
-        model::escaped_for_terminal(arguments.options.output.string()) + "\n");
+        std::to_string(report.seconds).substr(0, 5) + " s on the CPU with " +
+        std::to_string(report.num_threads) + " threads, " + format_rate(report.source_bytes, report.seconds) +
+        " of source\n" + "written to   " + model::escaped_for_terminal(arguments.options.output.string()) +
+        "\n");
 }
 
 int run(CompressArguments& arguments) {
@@ -96,7 +97,9 @@ void add_compress_command(CLI::App& app, Action& action) {
   command->add_option("--layout", arguments->layout, "files that are written")
       ->check(CLI::IsMember({"transformers"}))
       ->capture_default_str();
-  command->add_option("--device", arguments->device, "where the work is done; auto is cpu in this version")
+  command
+      ->add_option("--device", arguments->device,
+                   "where the work is done; this version has no GPU path, so auto is cpu")
       ->check(CLI::IsMember({"auto", "cpu"}))
       ->capture_default_str();
   command

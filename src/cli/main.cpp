@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
@@ -50,6 +51,14 @@ void open_standard_streams() {
   }
 }
 
+/// Ctrl-C and SIGTERM. Only calls that a signal handler may make.
+void on_interrupt(int) {
+  constexpr std::string_view kMessage =
+      "\nweightpress: interrupted; what was written so far is in OUT.partial, which the next run removes\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  ::_exit(kExitInterrupted);
+}
+
 /// Models come in hundreds of files, which stay open.
 void raise_file_limit() {
   struct rlimit limit{};
@@ -87,6 +96,8 @@ int main(int argc, char** argv) {
   // Writes past a limit or into a closed pipe are errors with a message, not a silent death.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
   raise_file_limit();
   try {
     return run(argc, argv);

@@ -96,6 +96,7 @@ Result<UnitPlan> plan_unit(const UnitStatistics& statistics, const CodingOptions
     plan.rescues.push_back(RescueReason::kChunkTooDense);
     plan.codebook = build_restricted_codebook(histogram, 2);
   }
+  if (!plan.rescues.empty()) plan.ambiguous_limiter = false;  // an own codebook has no limiter
   assert(count_tables(plan.codebook) <= kMaxTables);
 
   const std::uint64_t bits = total_bits(histogram, plan.codebook);

@@ -8,6 +8,7 @@
 #include <weightpress/compress.h>
 
 #include "host/host_stages.h"
+#include "job/coding_options.h"
 #include "job/output_folder.h"
 #include "job/unit_shard.h"
 #include "model/checkpoint.h"
@@ -54,6 +55,7 @@ class CompressJob {
 
   CompressReport run() {
     const auto start = std::chrono::steady_clock::now();
+    job::check_identity_options(options_.luts, options_.strict_identity);
     check_supported(definition_, options_.definition);
     const model::UnitAssignment assignment = model::assign_units(checkpoint_.tensors(), definition_).value();
     check_complete(assignment);
@@ -119,14 +121,12 @@ class CompressJob {
 
   void compress_unit(const model::Unit& unit, job::OutputFolder& output) {
     job::UnitCompressorOptions compressor;
-    compressor.coding.fill =
-        options_.luts == LutFill::kSafe ? df11::TableFill::kSafe : df11::TableFill::kCompat;
-    compressor.coding.strict_identity = options_.strict_identity;
+    compressor.coding = job::coding_options(options_.luts, options_.strict_identity);
 
-    job::CheckpointSource source(checkpoint_, unit);
-    job::UnitShard shard(checkpoint_, unit, output.file(model::unit_file_name(unit.name)));
+    job::CheckpointSource source(checkpoint_, unit, num_threads_);
+    job::UnitShard shard(checkpoint_, unit, output.file(model::unit_file_name(unit.name)), num_threads_);
     Result<df11::UnitPlan> plan =
-        job::compress_unit(model::printable(unit.name), source, shard, stages_, compressor);
+        job::compress_unit(model::printable(unit.name), source, shard, stages_, buffers_, compressor);
     if (!plan) throw Error(located(std::move(plan.error()), unit, source));
     shard.finish();
 
@@ -214,6 +214,7 @@ class CompressJob {
   const model::Checkpoint checkpoint_;
   const int num_threads_;
   host::HostStages stages_;
+  job::SlabBuffers buffers_;
   CompressReport report_;
   CompressProgress progress_;
 };

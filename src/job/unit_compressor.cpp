@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,30 +21,11 @@ std::span<const std::uint8_t> bytes_of(std::span<const std::uint32_t> values) {
   return {reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()};
 }
 
-/// Memory for a slab's piece of a buffer. Grows without copying or clearing: every byte of a piece is
-/// written.
-template <class T>
-class PieceBuffer {
- public:
-  std::span<T> get(std::uint64_t count) {
-    if (count > capacity_) {
-      data_.reset();
-      capacity_ = count + count / 16;  // pieces of later slabs differ a little
-      data_ = std::make_unique_for_overwrite<T[]>(capacity_);
-    }
-    return {data_.get(), count};
-  }
-
- private:
-  std::unique_ptr<T[]> data_;
-  std::uint64_t capacity_ = 0;
-};
-
 class UnitCompressor {
  public:
   UnitCompressor(std::string_view unit, WeightSource& source, UnitSink& sink, df11::Df11Stages& stages,
-                 const UnitCompressorOptions& options)
-      : unit_(unit), source_(source), sink_(sink), stages_(stages), options_(options) {
+                 SlabBuffers& buffers, const UnitCompressorOptions& options)
+      : unit_(unit), source_(source), sink_(sink), stages_(stages), buffers_(buffers), options_(options) {
     num_weights_ = source.num_weights();
     segment_weights_ =
         options.segment_weights != 0 ? options.segment_weights : df11::segment_weights_for(num_weights_);
@@ -61,7 +41,7 @@ class UnitCompressor {
       sizes_only[0] = num_weights_;
       return df11::plan_unit({unit_, sizes_only, 0}, options_.coding, nullptr);
     }
-    weights_.resize(slab_weights_);
+    weights_ = buffers_.weights.get(slab_weights_);
     histograms_.resize(df11::num_segments(num_weights_, segment_weights_));
     count();
     Result<df11::UnitPlan> plan =
@@ -163,8 +143,6 @@ class UnitCompressor {
 
   bool encode(const df11::UnitPlan& plan) {
     df11::SlabJoiner joiner;
-    PieceBuffer<std::uint8_t> halves_buffer, bitstream_buffer, gaps_buffer;
-    PieceBuffer<std::uint32_t> positions_buffer;
     return for_each_slab_position(plan.codebook, [&](const Slab& slab, const df11::SlabPosition& position,
                                                      std::uint64_t bits, std::uint32_t last_length) {
       if (position.is_last && (position.first_bit + bits != plan.layout.total_bits ||
@@ -172,10 +150,10 @@ class UnitCompressor {
         return false;
       }
       const df11::SlabPieces pieces = df11::slab_pieces(position, bits, last_length, plan.layout);
-      const std::span<std::uint8_t> halves = halves_buffer.get(slab.weights.size());
-      const std::span<std::uint8_t> bitstream = bitstream_buffer.get(pieces.num_bytes);
-      const std::span<std::uint8_t> gaps = gaps_buffer.get(pieces.num_gap_groups * df11::kGapGroupBytes);
-      const std::span<std::uint32_t> positions = positions_buffer.get(pieces.num_positions);
+      const std::span<std::uint8_t> halves = buffers_.sign_mantissa.get(slab.weights.size());
+      const std::span<std::uint8_t> bitstream = buffers_.encoded_exponent.get(pieces.num_bytes);
+      const std::span<std::uint8_t> gaps = buffers_.gaps.get(pieces.num_gap_groups * df11::kGapGroupBytes);
+      const std::span<std::uint32_t> positions = buffers_.positions.get(pieces.num_positions);
       df11::SlabBorder border;
       const df11::StageStatus status = stages_
                                            .encode({.weights = slab.weights,
@@ -226,6 +204,7 @@ class UnitCompressor {
   WeightSource& source_;
   UnitSink& sink_;
   df11::Df11Stages& stages_;
+  SlabBuffers& buffers_;
   const UnitCompressorOptions& options_;
 
   std::uint64_t num_weights_ = 0;
@@ -233,7 +212,7 @@ class UnitCompressor {
   std::uint64_t segments_per_slab_ = 0;
   std::uint64_t slab_weights_ = 0;
 
-  std::vector<std::uint16_t> weights_;  // of one slab
+  std::span<std::uint16_t> weights_;  // of one slab
   std::optional<std::uint64_t> slab_in_memory_;
   std::vector<df11::SegmentHistogram> histograms_;  // of all segments
   std::uint8_t last_exponent_ = 0;
@@ -243,8 +222,9 @@ class UnitCompressor {
 }  // namespace
 
 Result<df11::UnitPlan> compress_unit(std::string_view unit, WeightSource& source, UnitSink& sink,
-                                     df11::Df11Stages& stages, const UnitCompressorOptions& options) {
-  return UnitCompressor(unit, source, sink, stages, options).run();
+                                     df11::Df11Stages& stages, SlabBuffers& buffers,
+                                     const UnitCompressorOptions& options) {
+  return UnitCompressor(unit, source, sink, stages, buffers, options).run();
 }
 
 }  // namespace weightpress::job

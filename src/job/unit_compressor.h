@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -46,9 +47,36 @@ struct UnitCompressorOptions {
   std::uint64_t segment_weights = 0;
 };
 
+/// Memory for a slab's piece of a buffer. Grows without copying or clearing.
+template <class T>
+class PieceBuffer {
+ public:
+  /// Content is unspecified; what get() gave before is gone.
+  std::span<T> get(std::uint64_t count) {
+    if (count > capacity_) {
+      data_.reset();
+      capacity_ = count + count / 16;  // pieces of later slabs differ a little
+      data_ = std::make_unique_for_overwrite<T[]>(capacity_);
+    }
+    return {data_.get(), count};
+  }
+
+ private:
+  std::unique_ptr<T[]> data_;
+  std::uint64_t capacity_ = 0;
+};
+
+/// The buffers of one slab; kept from unit to unit, since fresh memory costs a page fault every 4 KiB.
+struct SlabBuffers {
+  PieceBuffer<std::uint16_t> weights;
+  PieceBuffer<std::uint8_t> sign_mantissa, encoded_exponent, gaps;
+  PieceBuffer<std::uint32_t> positions;
+};
+
 /// Compresses one unit. Errors: those of df11::plan_unit (kExponentTooLarge with the weight's index as
 /// offset), kSourceChanged, and whatever source and sink throw.
 Result<df11::UnitPlan> compress_unit(std::string_view unit, WeightSource& source, UnitSink& sink,
-                                     df11::Df11Stages& stages, const UnitCompressorOptions& options);
+                                     df11::Df11Stages& stages, SlabBuffers& buffers,
+                                     const UnitCompressorOptions& options);
 
 }  // namespace weightpress::job

@@ -5,6 +5,8 @@
 #include <cassert>
 #include <utility>
 
+#include "job/parallel_io.h"
+
 namespace weightpress::job {
 namespace {
 
@@ -17,8 +19,9 @@ constexpr std::array<const char*, 5> kBufferNames = {"luts", "encoded_exponent",
 
 }  // namespace
 
-CheckpointSource::CheckpointSource(const model::Checkpoint& checkpoint, const model::Unit& unit)
-    : checkpoint_(checkpoint), unit_(unit), begins_{0} {
+CheckpointSource::CheckpointSource(const model::Checkpoint& checkpoint, const model::Unit& unit,
+                                   int num_threads)
+    : checkpoint_(checkpoint), unit_(unit), num_threads_(num_threads), begins_{0} {
   for (const std::size_t index : unit.tensors) {
     begins_.push_back(begins_.back() + checkpoint.tensors()[index].size_bytes / 2);
   }
@@ -35,7 +38,11 @@ void CheckpointSource::read(std::uint64_t first, std::span<std::uint16_t> weight
     const std::uint64_t skip = first - begins_[tensor];
     const std::uint64_t count = std::min<std::uint64_t>(begins_[tensor + 1] - first, weights.size());
     if (count != 0) {
-      checkpoint_.read(checkpoint_.tensors()[unit_.tensors[tensor]], 2 * skip, 2 * count, weights.data());
+      const model::SourceTensor& from = checkpoint_.tensors()[unit_.tensors[tensor]];
+      auto* const to = reinterpret_cast<std::uint8_t*>(weights.data());
+      transfer_in_pieces(2 * count, num_threads_, [&](std::uint64_t offset, std::uint64_t bytes) {
+        checkpoint_.read(from, 2 * skip + offset, bytes, to + offset);
+      });
     }
     weights = weights.subspan(count);
     first += count;
@@ -47,8 +54,9 @@ std::pair<std::string, std::uint64_t> CheckpointSource::locate(std::uint64_t ind
   return {checkpoint_.tensors()[unit_.tensors[tensor]].name, index - begins_[tensor]};
 }
 
-UnitShard::UnitShard(const model::Checkpoint& checkpoint, const model::Unit& unit, std::filesystem::path path)
-    : checkpoint_(checkpoint), unit_(unit), path_(std::move(path)) {}
+UnitShard::UnitShard(const model::Checkpoint& checkpoint, const model::Unit& unit, std::filesystem::path path,
+                     int num_threads)
+    : checkpoint_(checkpoint), unit_(unit), path_(std::move(path)), num_threads_(num_threads) {}
 
 void UnitShard::begin(const df11::UnitPlan& plan) {
   const std::array<std::vector<std::uint64_t>, kNumBuffers> shapes = {
@@ -90,8 +98,10 @@ void UnitShard::begin(const df11::UnitPlan& plan) {
 }
 
 void UnitShard::write(UnitBuffer buffer, std::uint64_t offset_bytes, std::span<const std::uint8_t> bytes) {
-  file_.front().write_at(bytes.data(), bytes.size(),
-                         buffer_offsets_[static_cast<std::size_t>(buffer)] + offset_bytes);
+  const std::uint64_t place = buffer_offsets_[static_cast<std::size_t>(buffer)] + offset_bytes;
+  transfer_in_pieces(bytes.size(), num_threads_, [&](std::uint64_t offset, std::uint64_t count) {
+    file_.front().write_at(bytes.data() + offset, count, place + offset);
+  });
 }
 
 void UnitShard::finish() {

@@ -17,7 +17,7 @@ namespace weightpress::job {
 /// The unit's tensors in the checkpoint, concatenated.
 class CheckpointSource final : public WeightSource {
  public:
-  CheckpointSource(const model::Checkpoint& checkpoint, const model::Unit& unit);
+  CheckpointSource(const model::Checkpoint& checkpoint, const model::Unit& unit, int num_threads);
 
   std::uint64_t num_weights() const override { return begins_.back(); }
   void read(std::uint64_t first, std::span<std::uint16_t> weights) override;
@@ -31,6 +31,7 @@ class CheckpointSource final : public WeightSource {
 
   const model::Checkpoint& checkpoint_;
   const model::Unit& unit_;
+  int num_threads_;
   std::vector<std::uint64_t> begins_;  // [tensors + 1] first weight of each, then the number of weights
 };
 
@@ -38,7 +39,8 @@ class CheckpointSource final : public WeightSource {
 /// pieces go to their final place.
 class UnitShard final : public UnitSink {
  public:
-  UnitShard(const model::Checkpoint& checkpoint, const model::Unit& unit, std::filesystem::path path);
+  UnitShard(const model::Checkpoint& checkpoint, const model::Unit& unit, std::filesystem::path path,
+            int num_threads);
 
   void begin(const df11::UnitPlan& plan) override;
   void write(UnitBuffer buffer, std::uint64_t offset_bytes, std::span<const std::uint8_t> bytes) override;
@@ -53,6 +55,7 @@ class UnitShard final : public UnitSink {
   const model::Checkpoint& checkpoint_;
   const model::Unit& unit_;
   std::filesystem::path path_;
+  int num_threads_;
   model::SafetensorsLayout layout_;
   std::vector<model::File> file_;  // one, once it is created
   std::uint64_t buffer_offsets_[kNumBuffers] = {};

@@ -76,15 +76,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.coding.fill = data[5] % 2 == 0 ? df11::TableFill::kCompat : df11::TableFill::kSafe;
 
   job::MemorySink sink;
+  job::SlabBuffers buffers;
   host::HostStages stages(1 + data[5] / 2 % 3);
   if (data[0] % 4 >= 2) {
     const auto word = static_cast<std::uint16_t>(data[size - 1] | data[size - 2] << 8);
     ChangingSource changing(words, data[5] / 8, data[1] * std::size_t{257} + data[3], word);
-    if (job::compress_unit("fuzz", changing, sink, stages, options)) read_back(sink.unit);
+    if (job::compress_unit("fuzz", changing, sink, stages, buffers, options)) read_back(sink.unit);
     return 0;
   }
   job::MemorySource source(words);
-  const Result<df11::UnitPlan> plan = job::compress_unit("fuzz", source, sink, stages, options);
+  const Result<df11::UnitPlan> plan = job::compress_unit("fuzz", source, sink, stages, buffers, options);
   if (!plan) {
     const bool storable = std::all_of(words.begin(), words.end(), [](std::uint16_t word) {
       return df11::exponent_of(word) < df11::kFirstPointer;

@@ -70,7 +70,7 @@ class KilledRuns(CompressCase):
                 break
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)
-        process.wait()
+        self.assertEqual(process.wait(), 130)
         self.assertFalse(self.out.exists())
         self.assert_done(compress(source, self.out, self.definition))
         self.assertFalse(partial.exists())

@@ -55,6 +55,15 @@ TEST_P(GoldenUnit, StrictIdentityRefusesExactlyTheHangingOnes) {
 INSTANTIATE_TEST_SUITE_P(Official, GoldenUnit, ::testing::ValuesIn(testing::golden_units()),
                          [](const auto& test) { return test.param; });
 
+TEST(Df11UnitOptions, SafeTablesAndStrictIdentityContradict) {
+  try {
+    compress_df11_unit(std::vector<std::uint16_t>(10), {.luts = LutFill::kSafe, .strict_identity = true});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+  }
+}
+
 TEST(GoldenUnits, AreAllThere) {
   EXPECT_EQ(testing::golden_units().size(), 19u);
 }

@@ -20,11 +20,12 @@ Df11Unit compress(const Words& weights, int threads, std::uint64_t segment_weigh
                   std::uint64_t slab_weights) {
   MemorySource source(weights);
   MemorySink sink;
+  SlabBuffers buffers;
   host::HostStages stages(threads);
   UnitCompressorOptions options;
   options.segment_weights = segment_weights;
   options.slab_weights = slab_weights;
-  compress_unit("unit", source, sink, stages, options).value();
+  compress_unit("unit", source, sink, stages, buffers, options).value();
   return sink.unit;
 }
 
@@ -142,11 +143,12 @@ TEST(UnitCompressor, FirstLargeExponentIsLocated) {
   weights[40'000] = 0x7F80;
   MemorySource source(weights);
   MemorySink sink;
+  SlabBuffers buffers;
   host::HostStages stages(2);
   UnitCompressorOptions options;
   options.segment_weights = 1'000;
   options.slab_weights = 7'000;
-  const Result<df11::UnitPlan> result = compress_unit("unit", source, sink, stages, options);
+  const Result<df11::UnitPlan> result = compress_unit("unit", source, sink, stages, buffers, options);
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().code, ErrorCode::kExponentTooLarge);
   EXPECT_EQ(result.error().offset, 31'415u);
@@ -182,11 +184,12 @@ TEST(UnitCompressor, SourceThatChangesBetweenTheReadsIsReported) {
     if (kind == 3) after = testing::uniform_exponents(after.size(), 0, 256, random.next());
     ChangingSource source(before, after, 10);  // four slabs of histograms, then six of which some are changed
     MemorySink sink;
+    SlabBuffers buffers;
     host::HostStages stages(2);
     UnitCompressorOptions options;
     options.segment_weights = 1'000;
     options.slab_weights = 4'000;  // ten slabs
-    const Result<df11::UnitPlan> result = compress_unit("unit", source, sink, stages, options);
+    const Result<df11::UnitPlan> result = compress_unit("unit", source, sink, stages, buffers, options);
     ASSERT_FALSE(result.has_value()) << "round " << round << " kind " << kind;
     EXPECT_EQ(result.error().code, ErrorCode::kSourceChanged);
   }
@@ -197,11 +200,12 @@ TEST(UnitCompressor, DenseScanNoticesAChangedSource) {
   const Words before = testing::mostly_zero(40'000, 3, 8, 1);
   ChangingSource source(before, Words(40'000, 0x3F80), 10);
   MemorySink sink;
+  SlabBuffers buffers;
   host::HostStages stages(2);
   UnitCompressorOptions options;
   options.segment_weights = 1'000;
   options.slab_weights = 4'000;
-  const Result<df11::UnitPlan> result = compress_unit("unit", source, sink, stages, options);
+  const Result<df11::UnitPlan> result = compress_unit("unit", source, sink, stages, buffers, options);
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().code, ErrorCode::kSourceChanged);
 }

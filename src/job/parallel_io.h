@@ -1,0 +1,15 @@
+// Large transfers in pieces on several threads: copies between the page cache and our buffers cost processor
+// time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace weightpress::job {
+
+/// Calls transfer(offset, bytes) for pieces that together make [0, bytes), on up to num_threads threads. If
+/// calls throw, one of their exceptions is thrown here once all threads are done.
+void transfer_in_pieces(std::uint64_t bytes, int num_threads,
+                        const std::function<void(std::uint64_t offset, std::uint64_t bytes)>& transfer);
+
+}  // namespace weightpress::job
