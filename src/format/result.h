@@ -34,7 +34,9 @@ class [[nodiscard]] Result {
 
   T& value() & { return has_value() ? *std::get_if<0>(&state_) : throw Error(*std::get_if<1>(&state_)); }
   T&& value() && { return std::move(value()); }
-  const T& value() const& { return const_cast<Result*>(this)->value(); }
+  const T& value() const& {
+    return has_value() ? *std::get_if<0>(&state_) : throw Error(*std::get_if<1>(&state_));
+  }
   T& operator*() & { return assert(has_value()), *std::get_if<0>(&state_); }
   const T& operator*() const& { return assert(has_value()), *std::get_if<0>(&state_); }
   T* operator->() { return &**this; }

@@ -70,7 +70,7 @@ File::File(int descriptor, std::filesystem::path path) : descriptor_(descriptor)
 
 File::File(File&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
-      opened_version_(other.opened_version_),
+      opened_version_(std::move(other.opened_version_)),
       path_(std::move(other.path_)) {}
 
 File& File::operator=(File&& other) noexcept {
