@@ -1,5 +1,6 @@
 #include "model/config_json.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -114,6 +115,11 @@ std::vector<Member> scan_top_level(std::string_view text) {
 std::string without_our_members(std::string_view text) {
   std::string out(text);
   const std::vector<Member> members = scan_top_level(text);
+  if (members.empty()) return out;
+  if (std::ranges::all_of(members, &Member::is_ours)) {
+    const std::size_t begin = text.find('{') + 1;
+    return out.erase(begin, members.back().end - begin);
+  }
   bool kept_one = false;
   std::vector<std::pair<std::size_t, std::size_t>> cuts;
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -122,7 +128,7 @@ std::string without_our_members(std::string_view text) {
     } else if (kept_one) {
       cuts.emplace_back(members[i - 1].end, members[i].end);
     } else {
-      cuts.emplace_back(members[i].begin, i + 1 < members.size() ? members[i + 1].begin : members[i].end);
+      cuts.emplace_back(members[i].begin, members[i + 1].begin);  // one that is kept follows
     }
   }
   while (!cuts.empty()) {

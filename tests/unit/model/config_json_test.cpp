@@ -69,13 +69,16 @@ TEST(ConfigJson, AnExistingValueIsReplacedByALastMember) {
     EXPECT_EQ(splice("{\"a\": 1, \"dfloat11_config\" :"s + old + "}"), "{\"a\": 1,"s + kMember + "\n}");
     EXPECT_EQ(splice("{\"a\": 1, \"dfloat11_config\" :"s + old + ", \"z\": 1}"),
               "{\"a\": 1, \"z\": 1,"s + kMember + "\n}");
-    EXPECT_EQ(splice("{ \"dfloat11_config\" :"s + old + " }"), "{"s + kMember + "\n  }");
+    EXPECT_EQ(splice("{ \"dfloat11_config\" :"s + old + " }"), "{"s + kMember + "\n }");
   }
   EXPECT_EQ(splice(R"({"dfloat11\u005fconfig":1})"), "{"s + kMember + "\n}");
   EXPECT_EQ(splice(R"({"dfloat11_config":1,"dfloat11_config":2,"a":2,"dfloat11_config":3})"),
             "{\"a\":2,"s + kMember + "\n}");
-  const std::string once = splice("{\"a\": 1}");
-  EXPECT_EQ(splice(once), once);
+  for (const char* source : {"{\"a\": 1}", "{}", "{ }", "{\n}", "{\n  \"a\": 1\n}\n",
+                             "{\"dfloat11_config\":1,\"dfloat11_config\":2}"}) {
+    const std::string once = splice(source);
+    EXPECT_EQ(splice(once), once) << source;
+  }
 }
 
 TEST(ConfigJson, NumbersThatPythonAddsToJsonAreKept) {
