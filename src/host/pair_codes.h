@@ -9,7 +9,7 @@
 namespace weightpress::host {
 
 /// 65,536 entries of 8 bytes, indexed by (first exponent | second exponent << 8). Of its 512 KiB only the
-/// pairs of common exponents are touched often: about 40 cache lines for trained weights.
+/// pairs of common exponents are touched often: about 40 cache lines for trained weights, by calculation.
 class PairCodes {
  public:
   // An entry, high to low:
