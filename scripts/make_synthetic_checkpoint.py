@@ -3,19 +3,42 @@
 
     make_synthetic_checkpoint.py OUT [--seed N] [--weights N]     OUT: a folder; N: about how many weights
 
-For machines that cannot download the trained model: architectures/all-minilm-l6-v2.json fits both. Needs numpy only.
+For machines that cannot download the trained model: architectures/bert.json fits both. Needs numpy only.
 """
 import argparse
 import json
 import os
+import struct
 import sys
 
 import numpy as np
 
-from cast_to_bf16 import to_bf16, write_safetensors
-
+# Types of the tensors here, low to high as the safetensors package orders them: files hold the highest first, then by name.
+DTYPES = ("BF16", "I64")
 NUM_LAYERS, NUM_HEADS, NUM_POSITIONS = 6, 12, 512
 LAYER_NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
+
+
+def write_safetensors(path, tensors, metadata=None):
+    """Writes what the safetensors package's save_file writes. tensors: {name: (dtype, shape, uint8 array or bytes)}."""
+    names = sorted(tensors, key=lambda name: (-DTYPES.index(tensors[name][0]), name.encode()))
+    header, at = {"__metadata__": metadata} if metadata else {}, 0
+    for name in names:
+        dtype, shape, data = tensors[name]
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in names:
+            file.write(memoryview(tensors[name][2]))
+
+
+def to_bf16(values):
+    """float32 array without NaN -> uint16 array of BF16 patterns, rounded to nearest, ties to even."""
+    bits = np.ascontiguousarray(values, "<f4").view("<u4")
+    return ((bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16).astype("<u2")
 
 
 def model_shape(num_weights):

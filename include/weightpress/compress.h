@@ -1,4 +1,6 @@
-// Compresses a whole model: a safetensors checkpoint in, a folder of DF11 files out.
+// Compresses a whole model: a safetensors checkpoint in, DF11 files out.
+//
+// Options have the names of the program's (docs/cli.md).
 #pragma once
 
 #include <cstdint>
@@ -12,46 +14,90 @@
 
 namespace weightpress {
 
-/// One unit is done. Called from the thread that called compress().
+enum class CompressPhase : std::uint8_t {
+  kPlanning,     ///< single-file layouts: all units are counted before the first byte is written
+  kCompressing,  ///< units
+  kCopying       ///< tensors that are kept
+};
+
+/// Where a run is. Called from the thread that called compress(): at the beginning of each phase, after each
+/// piece of a unit, and after each tensor that was copied.
 struct CompressProgress {
-  std::string unit;
+  CompressPhase phase = CompressPhase::kCompressing;
+  std::string unit;  ///< the one in work; empty while tensors are copied
   std::uint64_t units_done = 0;
   std::uint64_t num_units = 0;
-  std::uint64_t source_bytes_done = 0;  ///< of the units
-  std::uint64_t source_bytes = 0;       ///< of all units
+  std::uint64_t bytes_done = 0;  ///< of all phases, in bytes of the output's uncompressed tensors
+  std::uint64_t total_bytes = 0;
 };
 
 struct CompressOptions {
-  std::filesystem::path source;      ///< a .safetensors file, or a folder of them with or without an index
-  std::filesystem::path output;      ///< a folder; appears complete, by one rename of `<output>.partial`
-  std::filesystem::path definition;  ///< JSON file: which modules form units (architectures/README.md)
+  std::filesystem::path source;  ///< a .safetensors file, or a folder of them with or without an index
+  /// A folder; in a single-file layout also a file, if it ends in .safetensors. Appears complete, by one
+  /// rename out of `<output>.partial`.
+  std::filesystem::path output;
+  /// The model's definition: a name, a JSON file (architectures/README.md), or "auto" to detect it.
+  std::string arch = "auto";
+  /// transformers, diffusers, diffusers-single or comfyui; empty: the definition's.
+  std::string layout = {};
   LutFill luts = LutFill::kCompat;
-  bool strict_identity = false;  ///< refuse units whose bytes would differ from the official ones
-  bool force = false;            ///< replace an output that is there
-  int num_threads = 0;           ///< 0: as many as the machine has; the bytes do not depend on it
+  bool strict_identity = false;   ///< refuse units whose bytes would differ from the official ones
+  bool keep_unencodable = false;  ///< store units that DF11 cannot hold as they are
+  bool cast_to_bf16 = false;      ///< round F32 and F16 tensors to BF16: a loss
+  bool with_config = false;  ///< write config.json in the layouts that have none, and whole in diffusers'
+  bool force = false;        ///< replace an output that is there
+  int num_threads = 0;       ///< 0: as many as the machine has; the bytes do not depend on it
   std::function<void(const CompressProgress&)> on_progress = {};
 };
 
-/// A unit whose bytes are not the official ones, and why.
+/// A unit and something that has to be said about it.
 struct UnitRemark {
   std::string unit;
-  std::string remark;  ///< one sentence
+  std::string remark;  ///< a sentence
+};
+
+/// A source tensor that is not in the output, and why.
+struct DroppedTensorRemark {
+  std::string tensor;
+  std::string reason;
+};
+
+/// What casts to BF16 did.
+struct CastReport {
+  std::uint64_t num_tensors = 0;
+  std::uint64_t changed = 0;          ///< values that BF16 does not hold; those below are among them
+  std::uint64_t overflowed = 0;       ///< finite values that became Inf
+  std::uint64_t flushed_to_zero = 0;  ///< values other than zero that became zero
+};
+
+/// Another definition that fits the model, when one was detected.
+struct AlternativeDefinition {
+  std::string name;
+  bool same_bytes = false;  ///< of every .safetensors file
+  std::string difference;   ///< a clause
 };
 
 struct CompressReport {
   std::string definition;  ///< its name
+  std::string why;         ///< why it was detected; empty: it was given
+  std::vector<AlternativeDefinition> also_fits;
+  std::string layout;
   std::uint64_t num_units = 0;
-  std::uint64_t num_kept_tensors = 0;  ///< siblings and leftover: stored as they were
+  std::uint64_t num_kept_tensors = 0;  ///< siblings, leftover and units that are kept: stored as they were
   std::uint64_t unit_source_bytes = 0;
-  std::uint64_t unit_output_bytes = 0;  ///< the units' shards, siblings and headers included
+  std::uint64_t unit_output_bytes = 0;  ///< the units' buffers
   std::uint64_t source_bytes = 0;       ///< all tensors
   std::uint64_t output_bytes = 0;       ///< all files
   double seconds = 0;
   int num_threads = 0;
-  std::vector<UnitRemark> remarks;
-  bool has_source_config = false;  ///< false: config.json holds nothing but dfloat11_config
-  std::string
-      old_output_left;  ///< with force: why the output that was replaced is still there; empty: it is not
+  std::uint64_t peak_memory_bytes = 0;  ///< of the process so far; 0 where the system does not tell
+  std::vector<UnitRemark> remarks;      ///< units whose bytes are not the official ones
+  std::vector<UnitRemark> kept_units;   ///< with keep_unencodable
+  std::vector<DroppedTensorRemark> dropped;
+  CastReport cast;
+  bool lacks_source_config = false;  ///< config.json was written and holds nothing but dfloat11_config
+  /// With force: why the output that was replaced is still there; empty: it is not.
+  std::string old_output_left;
   bool removed_remains = false;  ///< of an earlier, broken run
 };
 

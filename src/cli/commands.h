@@ -19,7 +19,9 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C or SIGTERM
 using Action = std::function<int()>;
 
 /// Each sets `action` when its command was given.
+void add_architectures_command(CLI::App& app, Action& action);
 void add_compress_command(CLI::App& app, Action& action);
+void add_inspect_command(CLI::App& app, Action& action);
 void add_selftest_command(CLI::App& app, Action& action);
 
 }  // namespace weightpress::cli

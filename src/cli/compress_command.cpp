@@ -1,5 +1,6 @@
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/progress.h"
+#include "cli/report_file.h"
 #include "model/text.h"
 
 namespace weightpress::cli {
@@ -18,8 +20,10 @@ namespace {
 struct CompressArguments {
   CompressOptions options;
   std::string luts = "compat";
-  std::string layout = "transformers";
   std::string device = "auto";
+  std::string progress = "auto";
+  std::filesystem::path report;
+  bool fast = false;
   bool quiet = false;
 };
 
@@ -30,51 +34,93 @@ std::string percent(std::uint64_t part, std::uint64_t whole) {
   return text.data();
 }
 
-void print_report(const CompressReport& report, const CompressArguments& arguments) {
-  for (const UnitRemark& remark : report.remarks) {
-    std::fprintf(stderr, "note: unit %s: %s\n", model::escaped_for_terminal(remark.unit).c_str(),
-                 remark.remark.c_str());
-  }
-  if (report.removed_remains) {
-    std::fprintf(stderr, "note: the remains of an earlier run that did not end were removed\n");
-  }
-  if (!report.old_output_left.empty()) {
-    std::fprintf(stderr, "note: %s\n", model::escaped_for_terminal(report.old_output_left).c_str());
-  }
-  if (!report.has_source_config) {
-    std::fprintf(
-        stderr,
-        "note: there is no config.json beside the source; the one written holds only dfloat11_config, and "
-        "transformers needs the model's own keys too\n");
-  }
-  std::fprintf(stderr, "note: nothing was verified: this version writes and does not read back\n");
-  if (arguments.quiet) return;
+void note(const std::string& text) {
+  std::fprintf(stderr, "note: %s\n", model::escaped_for_terminal(text).c_str());
+}
 
+/// Prints the first few of many, and how many there are besides.
+template <class Items, class Text>
+void note_each(const Items& items, const char* what, Text text) {
+  constexpr std::size_t kMaxShown = 20;
+  for (std::size_t i = 0; i < items.size() && i < kMaxShown; ++i) note(text(items[i]));
+  if (items.size() > kMaxShown) note("and " + std::to_string(items.size() - kMaxShown) + " more " + what);
+}
+
+void print_notes(const CompressReport& report, const CompressArguments& arguments) {
+  if (!report.why.empty()) note("the definition " + report.definition + " was chosen, since " + report.why);
+  for (const AlternativeDefinition& other : report.also_fits) {
+    if (other.same_bytes) continue;
+    note("the definition " + other.name + " fits too and would give other files (it " + other.difference +
+         "): choose it with --arch " + other.name);
+  }
+  note_each(report.remarks, "such units",
+            [](const UnitRemark& remark) { return "unit " + remark.unit + ": " + remark.remark; });
+  note_each(report.kept_units, "units that are kept",
+            [](const UnitRemark& kept) { return "kept as it is: " + kept.remark; });
+  if (!report.dropped.empty()) {
+    note(std::to_string(report.dropped.size()) +
+         " tensors of the source are not in the output, the first being '" + report.dropped[0].tensor +
+         "': " + report.dropped[0].reason + " (weightpress.json lists all)");
+  }
+  if (report.cast.num_tensors != 0) {
+    note(std::to_string(report.cast.num_tensors) + " tensors were cast to BF16, which is a loss: " +
+         std::to_string(report.cast.changed) + " values changed, " + std::to_string(report.cast.overflowed) +
+         " overflowed to Inf, " + std::to_string(report.cast.flushed_to_zero) + " were flushed to zero");
+  }
+  if (report.removed_remains) note("the remains of an earlier run that did not end were removed");
+  if (!report.old_output_left.empty()) note(report.old_output_left);
+  if (report.lacks_source_config) {
+    note(
+        "there is no config.json beside the source; the one written holds only dfloat11_config, and loaders "
+        "may need the model's own keys too");
+  }
+  if (!arguments.fast) note("nothing was verified: this version writes and does not read back");
+}
+
+void print_summary(const CompressReport& report, const CompressArguments& arguments) {
   const std::string bits = report.unit_source_bytes == 0
                                ? std::string("-")
                                : std::to_string(16 * static_cast<double>(report.unit_output_bytes) /
                                                 static_cast<double>(report.unit_source_bytes))
                                      .substr(0, 5);
-  print("definition   " + model::escaped_for_terminal(report.definition) + "\n" + "units        " +
-        std::to_string(report.num_units) + " compressed, " + std::to_string(report.num_kept_tensors) +
-        " tensors kept as they are\n" + "source       " + format_bytes(report.source_bytes) + "\n" +
-        "output       " + format_bytes(report.output_bytes) + ", " +
-        percent(report.output_bytes, report.source_bytes) + " of the source\n" + "units only   " +
+  print("definition   " + model::escaped_for_terminal(report.definition) + ", layout " + report.layout +
+        "\n" + "units        " + std::to_string(report.num_units) + " compressed, " +
+        std::to_string(report.num_kept_tensors) + " tensors kept as they are\n" + "source       " +
+        format_bytes(report.source_bytes) + "\n" + "output       " + format_bytes(report.output_bytes) +
+        ", " + percent(report.output_bytes, report.source_bytes) + " of the source\n" + "units only   " +
         format_bytes(report.unit_source_bytes) + " to " + format_bytes(report.unit_output_bytes) + ", " +
-        bits + " bits a weight (siblings and headers included)\n" + "time         " +
-        std::to_string(report.seconds).substr(0, 5) + " s on the CPU with " +
-        std::to_string(report.num_threads) + " threads, " + format_rate(report.source_bytes, report.seconds) +
-        " of source\n" + "written to   " + model::escaped_for_terminal(arguments.options.output.string()) +
-        "\n");
+        bits + " bits a weight\n" + "time         " + std::to_string(report.seconds).substr(0, 5) +
+        " s on the CPU with " + std::to_string(report.num_threads) + " threads, " +
+        format_rate(report.source_bytes, report.seconds) + " of source, " +
+        format_bytes(report.peak_memory_bytes) + " of memory\n" + "written to   " +
+        model::escaped_for_terminal(arguments.options.output.string()) + "\n");
+}
+
+ProgressPrinter::Mode progress_mode(const CompressArguments& arguments) {
+  using Mode = ProgressPrinter::Mode;
+  if (arguments.quiet || arguments.progress == "none") return Mode::kNone;
+  if (arguments.progress == "bar") return Mode::kBar;
+  return arguments.progress == "plain" ? Mode::kPlain : Mode::kAuto;
 }
 
 int run(CompressArguments& arguments) {
-  arguments.options.luts = arguments.luts == "safe" ? LutFill::kSafe : LutFill::kCompat;
-  ProgressPrinter progress(arguments.quiet);
-  arguments.options.on_progress = [&progress](const CompressProgress& state) { progress.show(state); };
-  const CompressReport report = compress(arguments.options);
-  progress.clear();
-  print_report(report, arguments);
+  CompressOptions& options = arguments.options;
+  options.luts = arguments.luts == "safe" ? LutFill::kSafe : LutFill::kCompat;
+  const ReportInput input{options, arguments.device, arguments.fast};
+  if (!arguments.report.empty()) check_report_path(arguments.report, options);
+  ProgressPrinter progress(progress_mode(arguments));
+  options.on_progress = [&progress](const CompressProgress& state) { progress.show(state); };
+  try {
+    const CompressReport report = compress(options);
+    progress.clear();
+    print_notes(report, arguments);
+    if (!arguments.quiet) print_summary(report, arguments);
+    if (!arguments.report.empty()) write_report(arguments.report, input, report);
+  } catch (const Error& error) {
+    progress.clear();
+    if (!arguments.report.empty()) write_failure_report(arguments.report, input, error);
+    throw;
+  }
   return kExitDone;
 }
 
@@ -83,41 +129,42 @@ int run(CompressArguments& arguments) {
 void add_compress_command(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<CompressArguments>();
   CompressOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("compress", "Compress a BF16 safetensors checkpoint to DF11");
-  command
-      ->add_option("SOURCE", options.source,
-                   "a .safetensors file, or a folder of them with or without an index")
-      ->required();
-  command->add_option("-o,--output", options.output, "folder to write; appears complete, at the end")
+  CLI::App* command = app.add_subcommand("compress", "Compress a safetensors checkpoint to DF11");
+  command->add_option("SOURCE", options.source, "a .safetensors file, or a folder of them")->required();
+  command->add_option("-o,--output", options.output, "folder (or .safetensors file) that appears at the end")
       ->required()
       ->type_name("OUT");
-  command->add_option("--arch", options.definition, "model definition: which modules become units")
-      ->required()
-      ->type_name("FILE.json");
-  command->add_option("--layout", arguments->layout, "files that are written")
-      ->check(CLI::IsMember({"transformers"}))
-      ->capture_default_str();
-  command
-      ->add_option("--device", arguments->device,
-                   "where the work is done; this version has no GPU path, so auto is cpu")
+  command->add_option("--arch", options.arch, "model definition: a name, a file, or auto")
+      ->capture_default_str()
+      ->type_name("NAME");
+  command->add_option("--layout", options.layout, "files that are written (default: the definition's)")
+      ->check(CLI::IsMember({"transformers", "diffusers", "diffusers-single", "comfyui"}))
+      ->option_text("LAYOUT");
+  command->add_option("--device", arguments->device, "cpu is the only one yet, so auto is cpu")
       ->check(CLI::IsMember({"auto", "cpu"}))
-      ->capture_default_str();
-  command
-      ->add_option("--threads", options.num_threads,
-                   "CPU threads (default: all); the bytes do not depend on it")
+      ->option_text("auto|cpu");
+  command->add_option("--threads", options.num_threads, "CPU threads (default: all); the bytes stay the same")
       ->check(CLI::Range(1, 1024))
-      ->type_name("N");
+      ->option_text("N");
+  command->add_flag("--fast", arguments->fast, "do not read back; this version never does, and says so");
   command
       ->add_option("--luts", arguments->luts,
-                   "compat: tables as in official files; safe: decoding always ends")
+                   "tables as in official files, or such that decoding always ends")
       ->check(CLI::IsMember({"compat", "safe"}))
-      ->capture_default_str();
+      ->option_text("compat|safe");
   command->add_flag("--strict-identity", options.strict_identity,
-                    "refuse units whose bytes would not be the official ones");
+                    "refuse units that would not be official bytes");
+  command->add_flag("--keep-unencodable", options.keep_unencodable, "store what DF11 cannot hold as it is");
+  command->add_flag("--cast-to-bf16", options.cast_to_bf16, "round F32 and F16 tensors to BF16: a loss");
+  command->add_flag("--with-config", options.with_config, "write the source's config.json in every layout");
   command->add_flag("--force", options.force, "replace OUT if it is there");
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress and no summary");
+  command->add_option("--report", arguments->report, "write what was done as JSON")->option_text("FILE.json");
+  command->add_option("--progress", arguments->progress, "auto, bar, plain or none, on standard error")
+      ->check(CLI::IsMember({"auto", "bar", "plain", "none"}))
+      ->option_text("MODE");
+  command->add_flag("-q,--quiet", arguments->quiet, "no progress, no summary");
   command->footer(
-      "Example:\n  weightpress compress Qwen3-8B -o Qwen3-8B-DF11 --arch qwen3-8b.json\n\n"
+      "Example:\n  weightpress compress Qwen3-8B -o Qwen3-8B-DF11\n\n"
       "Everything is written to OUT.partial, which becomes OUT by one rename.\n"
       "Exit codes: 0 done, 1 a file is corrupt, 2 it could not be done.");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });

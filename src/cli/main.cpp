@@ -54,7 +54,8 @@ void open_standard_streams() {
 /// Ctrl-C and SIGTERM. Only calls that a signal handler may make.
 void on_interrupt(int) {
   constexpr std::string_view kMessage =
-      "\nweightpress: interrupted; what was written so far is in OUT.partial, which the next run removes\n";
+      "\nweightpress: interrupted; what compress wrote so far is in OUT.partial, which its next run "
+      "removes\n";
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   ::_exit(kExitInterrupted);
 }
@@ -71,9 +72,11 @@ int run(int argc, char** argv) {
   CLI::App app{"Lossless compression of model weights (DF11)", "weightpress"};
   app.set_version_flag("--version", "weightpress " WP_VERSION);
   app.require_subcommand(1);
-  app.footer("Example:\n  weightpress compress Qwen3-8B -o Qwen3-8B-DF11 --arch qwen3-8b.json");
+  app.footer("Example:\n  weightpress compress Qwen3-8B -o Qwen3-8B-DF11");
   Action action;
   add_compress_command(app, action);
+  add_inspect_command(app, action);
+  add_architectures_command(app, action);
   add_selftest_command(app, action);
   try {
     app.parse(argc, argv);

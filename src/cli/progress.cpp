@@ -5,30 +5,69 @@
 #include <cstdio>
 #include <string>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "cli/console.h"
+#include "model/text.h"
 
 namespace weightpress::cli {
+namespace {
 
-ProgressPrinter::ProgressPrinter(bool quiet) : quiet_(quiet), is_terminal_(::isatty(STDERR_FILENO) != 0) {}
+constexpr double kBarSeconds = 0.1;
+constexpr double kPlainSeconds = 10;
+
+std::size_t terminal_width() {
+  struct winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+}
+
+const char* phase_name(CompressPhase phase) {
+  switch (phase) {
+    case CompressPhase::kPlanning:
+      return "planning";
+    case CompressPhase::kCompressing:
+      return "compressing";
+    case CompressPhase::kCopying:
+      break;
+  }
+  return "copying";
+}
+
+std::string time_text(double seconds) {
+  const long whole = std::lround(std::min(seconds, 1e8));
+  if (whole < 100) return std::to_string(whole) + " s";
+  if (whole < 6000) return std::to_string(whole / 60) + " min";
+  return std::to_string(whole / 3600) + " h " + std::to_string(whole % 3600 / 60) + " min";
+}
+
+}  // namespace
+
+ProgressPrinter::ProgressPrinter(Mode mode) : mode_(mode) {
+  if (mode_ == Mode::kAuto) mode_ = ::isatty(STDERR_FILENO) != 0 ? Mode::kBar : Mode::kPlain;
+}
 
 void ProgressPrinter::show(const CompressProgress& progress) {
-  if (quiet_) return;
+  if (mode_ == Mode::kNone) return;
   const Clock::time_point now = Clock::now();
   const std::chrono::duration<double> since_shown = now - last_shown_;
-  if (since_shown.count() < (is_terminal_ ? 0.1 : 10.0)) return;
+  const bool is_first_bar = mode_ == Mode::kBar && !line_shown_;
+  if (!is_first_bar && since_shown.count() < (mode_ == Mode::kBar ? kBarSeconds : kPlainSeconds)) return;
   last_shown_ = now;
 
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  const double share = static_cast<double>(progress.source_bytes_done) /
-                       static_cast<double>(std::max<std::uint64_t>(progress.source_bytes, 1));
-  const std::string line =
-      "unit " + std::to_string(progress.units_done) + " of " + std::to_string(progress.num_units) + ", " +
-      format_bytes(progress.source_bytes_done) + " of " + format_bytes(progress.source_bytes) + ", " +
-      format_rate(progress.source_bytes_done, seconds) + ", " +
-      std::to_string(std::lround(seconds / std::max(share, 1e-9) - seconds)) + " s left";
-  if (is_terminal_) {
+  const double share = static_cast<double>(progress.bytes_done) /
+                       static_cast<double>(std::max<std::uint64_t>(progress.total_bytes, 1));
+  std::string line = std::string(phase_name(progress.phase)) + ", " + std::to_string(progress.units_done) +
+                     " of " + std::to_string(progress.num_units) + " units, " +
+                     std::to_string(static_cast<int>(100 * std::min(share, 1.0))) + "%";
+  if (progress.bytes_done != 0) {
+    line += ", " + format_rate(progress.bytes_done, seconds) + ", " + time_text(seconds / share - seconds) +
+            " left";
+  }
+  if (!progress.unit.empty()) line += ": " + model::printable(progress.unit);
+  if (mode_ == Mode::kBar) {
+    line.resize(std::min(line.size(), terminal_width() - 1));
     std::fprintf(stderr, "\r\033[K%s", line.c_str());
     std::fflush(stderr);
     line_shown_ = true;

@@ -1,4 +1,4 @@
-// Progress on standard error: one live line on a terminal, a plain line now and then elsewhere.
+// Progress on standard error: one live line on a terminal, otherwise a plain line now and then.
 #pragma once
 
 #include <chrono>
@@ -9,22 +9,28 @@ namespace weightpress::cli {
 
 class ProgressPrinter {
  public:
-  explicit ProgressPrinter(bool quiet);
+  enum class Mode : std::uint8_t {
+    kAuto,   ///< kBar on a terminal, else kPlain
+    kBar,    ///< one line that is written over
+    kPlain,  ///< a line every ten seconds
+    kNone
+  };
+
+  explicit ProgressPrinter(Mode mode);
   ~ProgressPrinter() { clear(); }
   ProgressPrinter(const ProgressPrinter&) = delete;
   ProgressPrinter& operator=(const ProgressPrinter&) = delete;
 
   void show(const CompressProgress& progress);
-  /// Removes the live line, so that other text can follow.
+  /// Takes the live line away, so that other text can be printed.
   void clear();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  bool quiet_;
-  bool is_terminal_;
+  Mode mode_;
   bool line_shown_ = false;
-  Clock::time_point start_ = Clock::now();
+  const Clock::time_point start_ = Clock::now();
   Clock::time_point last_shown_ = start_;
 };
 

@@ -10,10 +10,13 @@
 namespace weightpress::df11 {
 namespace {
 
+Unexpected unit_error(std::string_view unit, ErrorCode code, const std::string& what) {
+  return Unexpected(ErrorDetails{
+      .code = code, .message = "unit " + std::string(unit) + ": " + what, .unit = std::string(unit)});
+}
+
 Unexpected unit_error(const UnitStatistics& statistics, ErrorCode code, const std::string& what) {
-  return Unexpected(ErrorDetails{.code = code,
-                                 .message = "unit " + std::string(statistics.unit) + ": " + what,
-                                 .unit = std::string(statistics.unit)});
+  return unit_error(statistics.unit, code, what);
 }
 
 /// Only a 1-bit code can put more than the limit into a chunk: with two bits a chunk holds at most half its
@@ -41,12 +44,22 @@ std::string_view rescue_reason_text(RescueReason reason) {
   return "";
 }
 
+Result<void> check_num_weights(std::string_view unit, std::uint64_t num_weights, const Df11Limits& limits) {
+  if (num_weights == 0) return unit_error(unit, ErrorCode::kEmptyUnit, "it holds no weights");
+  if (num_weights <= limits.max_weights) return {};
+  return unit_error(unit, ErrorCode::kUnitTooLarge,
+                    "it holds " + std::to_string(num_weights) + " weights; the official kernel can index " +
+                        std::to_string(limits.max_weights) +
+                        ": give the model a definition with smaller units");
+}
+
 Result<UnitPlan> plan_unit(const UnitStatistics& statistics, const CodingOptions& options,
                            const DensestChunk& densest_chunk) {
   const Histogram& histogram = statistics.histogram;
   const Df11Limits& limits = options.limits;
   const std::uint64_t num_weights = total_count(histogram);
-  if (num_weights == 0) return unit_error(statistics, ErrorCode::kEmptyUnit, "it holds no weights");
+  if (auto sizes = check_num_weights(statistics.unit, num_weights, limits); !sizes)
+    return Unexpected(std::move(sizes.error()));
   for (std::uint32_t exponent = kFirstPointer; exponent < kNumSymbols; ++exponent) {
     if (histogram[exponent] != 0) {
       return unit_error(statistics, ErrorCode::kExponentTooLarge,
@@ -54,13 +67,6 @@ Result<UnitPlan> plan_unit(const UnitStatistics& statistics, const CodingOptions
                             std::to_string(exponent) + "), which DF11 cannot store");
     }
   }
-  if (num_weights > limits.max_weights) {
-    return unit_error(statistics, ErrorCode::kUnitTooLarge,
-                      "it holds " + std::to_string(num_weights) + " weights; the official kernel can index " +
-                          std::to_string(limits.max_weights) +
-                          ": give the model a definition with smaller units");
-  }
-
   UnitPlan plan;
   plan.codebook = build_official_codebook(histogram);
   plan.ambiguous_limiter = plan.codebook.ambiguous_limiter;

@@ -51,6 +51,10 @@ struct UnitStatistics {
   std::uint8_t last_exponent = 0;  ///< of the last weight
 };
 
+/// Whether a unit of so many weights can be coded at all. Errors: kEmptyUnit, kUnitTooLarge. `unit`: for
+/// messages.
+Result<void> check_num_weights(std::string_view unit, std::uint64_t num_weights, const Df11Limits& limits);
+
 /// Largest number of weights that start in one chunk, for a codebook: a look at the weights for code lengths
 /// only. Called at most twice, and only for codebooks with a 1-bit code.
 using DensestChunk = std::function<std::uint64_t(const Codebook&)>;

@@ -1,6 +1,12 @@
-// The main job: model -> units -> shards, leftover, config.json -> one rename.
+// The main job: model -> units -> files -> one rename.
+//
+// Folder layouts read, plan and write one unit after the other. Single-file layouts plan all units first:
+// every refusal, every unit that is kept and every size is settled before the first byte of the output is
+// written.
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
@@ -8,13 +14,17 @@
 #include <weightpress/compress.h>
 
 #include "host/host_stages.h"
+#include "job/checkpoint_source.h"
 #include "job/coding_options.h"
-#include "job/output_folder.h"
-#include "job/unit_shard.h"
+#include "job/model_plan.h"
+#include "job/output.h"
+#include "job/output_record.h"
+#include "job/process_memory.h"
+#include "job/tensor_file.h"
+#include "model/architectures.h"
 #include "model/checkpoint.h"
 #include "model/config_json.h"
 #include "model/definition.h"
-#include "model/safetensors_layout.h"
 #include "model/text.h"
 #include "model/units.h"
 
@@ -22,199 +32,488 @@ namespace weightpress {
 namespace {
 
 namespace fs = std::filesystem;
+using job::kConfigName;
+using model::in_quotes;
+using model::printable;
 
-constexpr std::string_view kConfigFile = "config.json";
-constexpr std::string_view kGenerationConfigFile = "generation_config.json";
-constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{64} << 20;
+constexpr std::string_view kGenerationConfigName = "generation_config.json";
+constexpr std::string_view kFileSuffix = ".safetensors";
+// Histograms of segments that a plan of many units may keep; beyond it units are counted again.
+constexpr std::uint64_t kMaxKeptHistogramBytes = std::uint64_t{64} << 20;
 
-/// What this version does not do yet is refused, not ignored: it would change what is written.
-void check_supported(const model::ModelDefinition& definition, const fs::path& path) {
-  std::string what;
-  if (definition.layout != "transformers") what = "the layout " + model::in_quotes(definition.layout);
-  if (!definition.strip_prefixes.empty()) what = "strip_prefixes";
-  if (!definition.drop.empty()) what = "the rule drop";
-  if (!definition.rename.empty()) what = "the rule rename";
-  if (!definition.keep_only_prefix.empty()) what = "the rule keep_only_prefix";
-  if (!definition.file.empty()) what = "the rule file";
-  if (!what.empty()) {
-    throw Error(ErrorCode::kBadDefinition,
-                "the definition " + model::printable(path.native()) + " asks for " + what +
-                    ", which this version cannot do: only the transformers layout without "
-                    "changes of names is supported");
-  }
+/// What a unit of its own cannot hold. --keep-unencodable stores such a unit as it is.
+bool is_unencodable(ErrorCode code) {
+  return code == ErrorCode::kUnsupportedDtype || code == ErrorCode::kExponentTooLarge ||
+         code == ErrorCode::kUnitTooLarge || code == ErrorCode::kStreamTooLong ||
+         code == ErrorCode::kEmptyUnit;
 }
 
 class CompressJob {
  public:
   explicit CompressJob(const CompressOptions& options)
       : options_(options),
-        definition_(model::load_definition(options.definition)),
         checkpoint_(model::Checkpoint::open(options.source)),
+        plan_(job::plan_model(checkpoint_, {options.arch, options.layout, options.cast_to_bf16})),
         num_threads_(host::usable_num_threads(options.num_threads)),
-        stages_(num_threads_) {}
+        stages_(num_threads_) {
+    compressor_options_.coding = job::coding_options(options.luts, options.strict_identity);
+  }
 
   CompressReport run() {
     const auto start = std::chrono::steady_clock::now();
-    job::check_identity_options(options_.luts, options_.strict_identity);
-    check_supported(definition_, options_.definition);
-    const model::UnitAssignment assignment = model::assign_units(checkpoint_.tensors(), definition_).value();
-    check_complete(assignment);
-    const std::string config = make_config();
-    const std::optional<std::string> generation_config = read_beside_source(kGenerationConfigFile);
-    begin_report(assignment);
-
     const fs::path path = job::resolve_output(options_.output);
-    check_output_is_apart(path);
-    job::OutputFolder output(path, options_.force);
-    report_.removed_remains = output.removed_remains();
-    for (const model::Unit& unit : assignment.units) compress_unit(unit, output);
-    write_leftover(assignment.leftover, output);
-    if (generation_config) write_file(output, kGenerationConfigFile, *generation_config);
-    write_file(output, kConfigFile, config);  // last: it makes the folder a DF11 model
+    const bool is_file = path.native().ends_with(kFileSuffix);
+    if (is_file && !model::is_single_file(plan_.definition.layout)) {
+      throw Error(ErrorCode::kUsage, "the output " + printable(options_.output.native()) +
+                                         " ends in .safetensors, but the layout " + plan_.definition.layout +
+                                         " writes a folder: name a folder, or choose --layout comfyui");
+    }
+    settle_units();
+    const std::optional<std::string> config = make_config();
+    std::optional<std::string> generation_config;
+    if (plan_.definition.layout == "transformers")
+      generation_config = job::read_beside_source(checkpoint_, kGenerationConfigName);
+    begin_report();
+
+    const std::string record_name = is_file ? job::record_name_beside(path) : std::string(job::kRecordName);
+    std::vector<job::OutputFile::SideFile> side_files = {{.name = record_name, .is_record = true}};
+    if (config) side_files.push_back({.name = std::string(kConfigName), .content = *config});
+    check_output_is_apart(path, is_file ? side_files : std::vector<job::OutputFile::SideFile>());
+    if (is_file && fs::is_directory(options_.source) &&
+        fs::weakly_canonical(options_.source) == path.parent_path()) {
+      throw Error(ErrorCode::kUsage,
+                  "the output " + printable(options_.output.native()) +
+                      " lies in the source folder and would be a part of the model from then "
+                      "on: write it elsewhere");
+    }
+    std::unique_ptr<job::Output> output;
+    if (is_file) {
+      output = std::make_unique<job::OutputFile>(path, side_files, options_.force);
+    } else {
+      output = std::make_unique<job::OutputFolder>(path, options_.force);
+    }
+    report_.removed_remains = output->removed_remains();
+
+    if (model::is_single_file(plan_.definition.layout)) {
+      write_single_file(*output, is_file ? path.filename().string() : leftover_file_name(plan_.definition));
+    } else {
+      write_folder(*output);
+    }
+    if (generation_config) write_file(*output, kGenerationConfigName, *generation_config);
+    if (config) write_file(*output, kConfigName, *config);
+    finish_report();
+    write_file(*output, record_name,  // last: with it the output is complete
+               job::make_output_record({checkpoint_, plan_, options_, kept_units_, own_coding_}));
     for (const model::File& file : checkpoint_.files()) file.check_unchanged();
-    report_.old_output_left = output.finish();
+    report_.old_output_left = output->finish();
+    report_.peak_memory_bytes = job::peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(report_);
   }
 
  private:
-  /// A pattern without a module means a model that lacks a part, or the wrong definition.
-  void check_complete(const model::UnitAssignment& assignment) const {
-    for (const std::size_t index : assignment.unmatched_patterns) {
-      throw Error(ErrorCode::kNotFound,
-                  "no module in " + model::printable(options_.source.native()) + " matches the pattern " +
-                      model::in_quotes(definition_.pattern_dict[index].pattern) + " of the definition " +
-                      model::printable(options_.definition.native()) +
-                      ": the model lacks this part, or another definition is the right one");
+  // ---- before anything is written
+
+  /// Units of which headers tell that they cannot be encoded are refused or kept.
+  void settle_units() {
+    std::vector<std::size_t> kept;
+    for (std::size_t u = 0; u < plan_.assignment.units.size(); ++u) {
+      const model::Unit& unit = plan_.assignment.units[u];
+      if (const auto other = model::find_not_bf16(unit, plan_.view.tensors)) {
+        keep_or_throw(unit, dtype_error(unit, *other));
+      } else if (auto sizes = df11::check_num_weights(printable(unit.name), unit.num_weights,
+                                                      compressor_options_.coding.limits);
+                 !sizes) {
+        keep_or_throw(unit, with_advice(std::move(sizes.error())));
+      } else {
+        continue;
+      }
+      kept.push_back(u);
     }
+    model::keep_units(kept, plan_.assignment);
+    check_something_is_left();
   }
 
-  /// An output that is replaced is deleted: no input may lie in it, neither the file itself nor the link that
-  /// names it.
-  void check_output_is_apart(const fs::path& output) const {
+  ErrorDetails dtype_error(const model::Unit& unit, std::size_t tensor_index) const {
+    const model::ModelTensor& tensor = plan_.view.tensors[tensor_index];
+    const model::SourceTensor& source = checkpoint_.tensors()[tensor.source_index];
+    const std::string dtype(model::dtype_name(tensor.dtype));
+    const auto others = std::ranges::count_if(unit.tensors, [&](std::size_t index) {
+      return plan_.view.tensors[index].dtype != model::Dtype::kBf16;
+    });
+    std::string message = "unit " + in_quotes(unit.name) + ": its tensor " + in_quotes(source.name) + " in " +
+                          file_of(source) + " is " + dtype;
+    if (others > 1)
+      message += " (as are others: " + std::to_string(others) + " of its " +
+                 std::to_string(unit.tensors.size()) + " tensors are not BF16)";
+    message += ", and DF11 holds only BF16 weights";
+    ErrorDetails error{.code = ErrorCode::kUnsupportedDtype, .unit = unit.name, .tensor = source.name};
+    const bool can_cast = model::can_cast_to_bf16(tensor.dtype);
+    if (options_.keep_unencodable) {
+      error.message = message;
+    } else if (can_cast && !options_.cast_to_bf16) {
+      error.message = message +
+                      ": --cast-to-bf16 rounds all F32 and F16 tensors (a loss), --keep-unencodable "
+                      "stores such units as they are";
+    } else if (model::dtype_bits(tensor.dtype) <= 8) {
+      error.message = message +
+                      ": compress the original checkpoint, not one that is quantised, or store such "
+                      "units as they are with --keep-unencodable";
+    } else {
+      error.message = message +
+                      (can_cast ? " (the definition's rule keep_dtype excludes it from the cast)" : "") +
+                      ": --keep-unencodable stores such units as they are";
+    }
+    return error;
+  }
+
+  /// The file of a tensor, for messages. Reasons that are recorded hold no paths.
+  std::string file_of(const model::SourceTensor& tensor) const {
+    const fs::path& path = checkpoint_.files()[tensor.file_index].path();
+    return printable(options_.keep_unencodable ? path.filename().native() : path.native());
+  }
+
+  /// Notes that a unit is kept, if that is asked for and possible.
+  void keep_or_throw(const model::Unit& unit, ErrorDetails error) {
+    if (!options_.keep_unencodable || !is_unencodable(error.code)) throw Error(std::move(error));
+    kept_units_.push_back({unit.name, {error.message}});
+  }
+
+  void check_something_is_left() const {
+    if (!plan_.assignment.units.empty()) return;
+    throw Error(ErrorCode::kUnsupportedDtype,
+                printable(options_.source.native()) +
+                    ": none of its units can be compressed, so there is nothing to do; the first: " +
+                    kept_units_.front().reasons.front());
+  }
+
+  std::optional<std::string> make_config() {
+    const std::string& layout = plan_.definition.layout;
+    const bool is_spliced = layout == "transformers" || options_.with_config;
+    if (layout == "comfyui" && !options_.with_config) return std::nullopt;
+    if (is_spliced && !plan_.config && layout == "comfyui")
+      plan_.config = job::read_source_config(checkpoint_);
+    report_.lacks_source_config = is_spliced && !plan_.config;
+    if (layout == "transformers" && !plan_.config && fs::is_directory(options_.source)) {
+      throw Error(ErrorCode::kNotFound, "the folder " + printable(options_.source.native()) + " has no " +
+                                            std::string(kConfigName) +
+                                            ", which the transformers layout needs: copy the model's there");
+    }
+    if (is_spliced) {
+      return model::splice_dfloat11_config(plan_.config ? std::optional(plan_.config->text) : std::nullopt,
+                                           plan_.definition, (checkpoint_.folder() / kConfigName).string())
+          .value();
+    }
+    std::optional<std::string> model_type;
+    if (plan_.config && plan_.config->strings.contains("model_type"))
+      model_type = plan_.config->strings.at("model_type");
+    return model::make_diffusers_config(model_type, plan_.definition);
+  }
+
+  /// What is replaced is deleted: no input may lie in it, neither the file itself nor the link that names it.
+  void check_output_is_apart(const fs::path& output,
+                             const std::vector<job::OutputFile::SideFile>& side_files) const {
+    std::vector<fs::path> written = {output, output.string() + ".partial"};
+    for (const auto& side : side_files) written.push_back(output.parent_path() / side.name);
     const auto check = [&](const fs::path& input) {
       const fs::path above = input.has_parent_path() ? input.parent_path() : fs::path(".");
-      for (const fs::path& path : {fs::weakly_canonical(input), fs::weakly_canonical(above)}) {
-        if (std::mismatch(output.begin(), output.end(), path.begin(), path.end()).first == output.end()) {
-          throw Error(ErrorCode::kUsage, "the output " + model::printable(options_.output.native()) +
-                                             " holds the input " + model::printable(input.native()) +
-                                             ": name another output");
+      const std::array<fs::path, 3> places = {fs::weakly_canonical(input), fs::weakly_canonical(above),
+                                              fs::weakly_canonical(above) / input.filename()};
+      for (const fs::path& target : written) {
+        for (const fs::path& place : places) {
+          if (std::mismatch(target.begin(), target.end(), place.begin(), place.end()).first == target.end()) {
+            throw Error(ErrorCode::kUsage, "the output " + printable(options_.output.native()) +
+                                               " would replace the input " + printable(input.native()) +
+                                               ": name another output");
+          }
         }
       }
     };
     check(options_.source);
-    check(options_.definition);
+    if (model::names_definition_file(options_.arch)) check(options_.arch);
     for (const model::File& file : checkpoint_.files()) check(file.path());
-  }
-
-  void begin_report(const model::UnitAssignment& assignment) {
-    report_.definition = definition_.name;
-    report_.num_units = assignment.units.size();
-    report_.num_kept_tensors = assignment.leftover.size();
-    report_.num_threads = num_threads_;
-    report_.source_bytes = checkpoint_.total_bytes();
-    for (const model::Unit& unit : assignment.units) {
-      report_.unit_source_bytes += 2 * unit.num_weights;
-      report_.num_kept_tensors += unit.siblings.size();
+    for (const std::string_view name : {kConfigName, kGenerationConfigName}) {
+      if (const fs::path path = checkpoint_.folder() / name; fs::exists(path)) check(path);
     }
   }
 
-  void compress_unit(const model::Unit& unit, job::OutputFolder& output) {
-    job::UnitCompressorOptions compressor;
-    compressor.coding = job::coding_options(options_.luts, options_.strict_identity);
+  // ---- layouts
 
-    job::CheckpointSource source(checkpoint_, unit, num_threads_);
-    job::UnitShard shard(checkpoint_, unit, output.file(model::unit_file_name(unit.name)), num_threads_);
-    Result<df11::UnitPlan> plan =
-        job::compress_unit(model::printable(unit.name), source, shard, stages_, buffers_, compressor);
-    if (!plan) throw Error(located(std::move(plan.error()), unit, source));
-    shard.finish();
+  void write_folder(job::Output& output) {
+    std::vector<std::size_t> kept;
+    for (std::size_t u = 0; u < plan_.assignment.units.size(); ++u)
+      if (!write_shard(plan_.assignment.units[u], output)) kept.push_back(u);
+    model::keep_units(kept, plan_.assignment);
+    check_something_is_left();
+    drop_tied_duplicate();
 
-    for (const df11::RescueReason reason : plan->rescues) {
-      report_.remarks.push_back({unit.name, std::string(df11::rescue_reason_text(reason))});
-    }
-    if (plan->ambiguous_limiter) {
-      report_.remarks.push_back(
-          {unit.name,
-           "codes above 32 bits were shortened, and the official choice among equally rare "
-           "exponents depends on numpy's version; this is one of the valid results"});
-    }
-    report_.unit_output_bytes += shard.file_bytes();
-    report_.output_bytes += shard.file_bytes();
-    progress_.unit = unit.name;
-    progress_.num_units = report_.num_units;
-    progress_.source_bytes = report_.unit_source_bytes;
-    ++progress_.units_done;
-    progress_.source_bytes_done += 2 * unit.num_weights;
-    if (options_.on_progress) options_.on_progress(progress_);
+    job::TensorFile file(checkpoint_, plan_.view, output.file(leftover_file_name(plan_.definition)),
+                         num_threads_);
+    file.add_tensors(plan_.assignment.leftover);
+    file.lay_out("pt");
+    file.create();
+    copy_tensors(file);
+    finish_file(file);
   }
 
-  /// Names the tensor in errors that point at a weight.
+  /// Returns false if the unit is kept.
+  bool write_shard(const model::Unit& unit, job::Output& output) {
+    job::CheckpointSource source(checkpoint_, plan_.view, unit, num_threads_);
+    const std::string name = printable(unit.name);
+    job::UnitCompressor compressor(name, source, stages_, buffers_, compressor_options_);
+    begin_unit(unit, CompressPhase::kCompressing);
+    Result<df11::UnitPlan> plan = compressor.plan();
+    cast_counts_ += source.cast_counts();
+    if (!plan) {
+      keep_or_throw(unit, located(std::move(plan.error()), unit, source));
+      progress_.total_bytes -= 2 * unit.num_weights;  // its tensors are copied with the rest
+      progress_.total_bytes += kept_bytes(unit.tensors);
+      return false;
+    }
+    job::TensorFile file(checkpoint_, plan_.view, output.file(model::unit_file_name(unit.name)),
+                         num_threads_);
+    file.add_unit(unit, *plan);
+    file.lay_out(std::nullopt);
+    file.create();
+    if (auto encoded = compressor.encode(*plan, file.sink(0), on_slab()); !encoded)
+      throw Error(std::move(encoded.error()));
+    end_unit(unit, *plan);
+    copy_tensors(file);
+    finish_file(file);
+    return true;
+  }
+
+  /// A unit of a single-file layout between its plan and its turn to be encoded.
+  struct PlannedUnit {
+    PlannedUnit(model::Unit planned_unit, CompressJob& job)
+        : unit(std::move(planned_unit)),
+          name(printable(unit.name)),
+          source(job.checkpoint_, job.plan_.view, unit, job.num_threads_),
+          compressor(name, source, job.stages_, job.buffers_, job.compressor_options_) {}
+
+    const model::Unit unit;  // its own: units that are kept are taken out of the assignment meanwhile
+    std::string name;
+    job::CheckpointSource source;
+    job::UnitCompressor compressor;
+    std::optional<df11::UnitPlan> plan;
+  };
+
+  void write_single_file(job::Output& output, const std::string& file_name) {
+    std::vector<std::unique_ptr<PlannedUnit>> planned;
+    std::vector<std::size_t> kept;
+    std::uint64_t histogram_bytes = 0;
+    for (std::size_t u = 0; u < plan_.assignment.units.size(); ++u) {
+      const model::Unit& unit = plan_.assignment.units[u];
+      auto next = std::make_unique<PlannedUnit>(unit, *this);
+      begin_unit(unit, CompressPhase::kPlanning);
+      Result<df11::UnitPlan> plan = next->compressor.plan(on_slab());
+      cast_counts_ += next->source.cast_counts();
+      if (!plan) {
+        keep_or_throw(unit, located(std::move(plan.error()), unit, next->source));
+        kept.push_back(u);
+        continue;
+      }
+      next->plan = std::move(*plan);
+      histogram_bytes += next->compressor.histogram_bytes();
+      if (histogram_bytes > kMaxKeptHistogramBytes) next->compressor.release_histograms();
+      planned.push_back(std::move(next));
+      ++progress_.units_done;
+    }
+    model::keep_units(kept, plan_.assignment);
+    check_something_is_left();
+
+    drop_tied_duplicate();
+
+    job::TensorFile file(checkpoint_, plan_.view, output.file(file_name), num_threads_);
+    for (const auto& unit : planned) file.add_unit(unit->unit, *unit->plan);
+    file.add_tensors(plan_.assignment.leftover);
+    file.lay_out(std::nullopt);
+    check_space(output, file.file_bytes());
+    file.create();
+    progress_.units_done = 0;
+    // From the last one, whose weights are still in memory, to the first.
+    for (std::size_t u = planned.size(); u-- > 0;) {
+      PlannedUnit& next = *planned[u];
+      begin_unit(next.unit, CompressPhase::kCompressing);
+      if (auto encoded = next.compressor.encode(*next.plan, file.sink(u), on_slab()); !encoded)
+        throw Error(std::move(encoded.error()));
+      end_unit(next.unit, *next.plan);
+      planned[u].reset();
+    }
+    copy_tensors(file);
+    finish_file(file);
+  }
+
+  void check_space(const job::Output& output, std::uint64_t file_bytes) const {
+    std::error_code error;
+    const fs::space_info space = fs::space(output.file(".").parent_path(), error);
+    if (error || space.available >= file_bytes) return;
+    throw Error(ErrorCode::kNoSpace, "the output " + printable(options_.output.native()) + " needs " +
+                                         std::to_string(file_bytes) + " bytes, and only " +
+                                         std::to_string(space.available) +
+                                         " are free: make room or choose another disk");
+  }
+
+  // ---- parts of both
+
+  /// A tied lm_head that is stored beside the embedding goes, as save_pretrained does it.
+  void drop_tied_duplicate() {
+    if (!plan_.config || !plan_.config->ties_word_embeddings()) return;
+    std::vector<std::size_t>& leftover = plan_.assignment.leftover;
+    const auto find = [&](std::string_view name) {
+      return std::ranges::find_if(leftover,
+                                  [&](std::size_t index) { return plan_.view.tensors[index].name == name; });
+    };
+    const auto head = find(model::kLmHeadName), embedding = find(model::kEmbeddingName);
+    if (head == leftover.end() || embedding == leftover.end()) return;
+    const model::ModelTensor& tensor = plan_.view.tensors[*head];
+    const std::size_t other = plan_.view.tensors[*embedding].source_index;
+    if (!tensor.is_tied_copy) {
+      if (!job::same_content(checkpoint_, tensor, plan_.view.tensors[*embedding])) return;
+      plan_.view.dropped.push_back({tensor.source_index,
+                                    "it equals " + in_quotes(model::kEmbeddingName) +
+                                        ", and config.json ties the two, so that save_pretrained drops it",
+                                    checkpoint_.tensors()[other].name});
+    }
+    progress_.total_bytes -= tensor.size_bytes();
+    leftover.erase(head);
+  }
+
+  /// Names the tensor in errors that point at a weight, and the option that helps.
   ErrorDetails located(ErrorDetails error, const model::Unit& unit,
                        const job::CheckpointSource& source) const {
     error.unit = unit.name;
-    if (error.offset == ErrorDetails::kNoOffset) return error;
-    const auto [tensor, index] = source.locate(error.offset);
-    error.tensor = tensor;
-    error.message +=
-        ": the first is weight " + std::to_string(index) + " of tensor " + model::printable(tensor) + " in " +
-        model::printable(checkpoint_.files()[checkpoint_.find(tensor)->file_index].path().native());
-    error.offset = index;
+    if (error.offset != ErrorDetails::kNoOffset) {
+      const auto [tensor_index, index] = source.locate(error.offset);
+      const model::SourceTensor& tensor = checkpoint_.tensors()[tensor_index];
+      error.tensor = tensor.name;
+      error.message += ": the first is weight " + std::to_string(index) + " of tensor " +
+                       printable(tensor.name) + " in " + file_of(tensor);
+      error.offset = index;
+    }
+    return with_advice(std::move(error));
+  }
+
+  ErrorDetails with_advice(ErrorDetails error) const {
+    if (is_unencodable(error.code) && !options_.keep_unencodable)
+      error.message += "; --keep-unencodable stores such units as they are";
     return error;
   }
 
-  void write_leftover(const std::vector<std::size_t>& leftover, job::OutputFolder& output) {
-    std::vector<model::TensorSpec> specs;
-    for (const std::size_t index : leftover) {
-      const model::SourceTensor& tensor = checkpoint_.tensors()[index];
-      specs.push_back({tensor.name, tensor.dtype, tensor.shape});
-    }
-    const model::SafetensorsLayout layout = model::plan_safetensors_layout(specs, "pt").value();
-    model::File file = model::File::create(output.file(model::leftover_file_name(definition_)));
-    file.write_at(layout.header.data(), layout.header.size(), 0);
-    for (const model::TensorPlacement& placement : layout.tensors) {
-      job::copy_tensor(checkpoint_, checkpoint_.tensors()[leftover[placement.spec_index]], file,
-                       placement.offset_bytes);
-    }
-    file.sync();
-    file.close();
-    report_.output_bytes += layout.file_bytes;
+  void copy_tensors(job::TensorFile& file) {
+    progress_.phase = CompressPhase::kCopying;
+    progress_.unit.clear();
+    file.copy_tensors([this](std::uint64_t bytes) {
+      progress_.bytes_done += bytes;
+      show_progress();
+    });
+    cast_counts_ += file.cast_counts();
   }
 
-  /// A file beside the tensors; nothing if there is none.
-  std::optional<std::string> read_beside_source(std::string_view name) const {
-    const fs::path path = checkpoint_.folder() / name;
-    if (!fs::exists(fs::symlink_status(path))) return std::nullopt;
-    if (!fs::exists(path)) {
-      throw Error(ErrorCode::kNotFound, model::printable(path.native()) +
-                                            " is a link to a file that does not exist: download it again");
-    }
-    return model::read_whole_file(path, kMaxConfigBytes);
+  void finish_file(job::TensorFile& file) {
+    file.finish();
+    report_.output_bytes += file.file_bytes();
   }
 
-  std::string make_config() {
-    const std::optional<std::string> source = read_beside_source(kConfigFile);
-    report_.has_source_config = source.has_value();
-    if (!source && fs::is_directory(options_.source)) {
-      throw Error(ErrorCode::kNotFound, "the folder " + model::printable(options_.source.native()) +
-                                            " has no " + std::string(kConfigFile) +
-                                            ", which the transformers layout needs: copy the model's there");
-    }
-    return model::splice_dfloat11_config(source, definition_, (checkpoint_.folder() / kConfigFile).string())
-        .value();
-  }
-
-  void write_file(job::OutputFolder& output, std::string_view name, std::string_view content) {
+  void write_file(job::Output& output, std::string_view name, std::string_view content) {
     model::write_whole_file(output.file(name), content);
     report_.output_bytes += content.size();
   }
 
+  // ---- progress and report
+
+  void show_progress() {
+    if (options_.on_progress) options_.on_progress(progress_);
+  }
+
+  void begin_unit(const model::Unit& unit, CompressPhase phase) {
+    progress_.phase = phase;
+    progress_.unit = unit.name;
+    show_progress();
+  }
+
+  job::UnitCompressor::OnSlab on_slab() {
+    return [this](std::uint64_t num_weights) {
+      progress_.bytes_done += 2 * num_weights;
+      show_progress();
+    };
+  }
+
+  std::uint64_t kept_bytes(const std::vector<std::size_t>& tensors) const {
+    std::uint64_t bytes = 0;
+    for (const std::size_t index : tensors) bytes += plan_.view.tensors[index].size_bytes();
+    return bytes;
+  }
+
+  void end_unit(const model::Unit& unit, const df11::UnitPlan& plan) {
+    std::vector<std::string> reasons;
+    for (const df11::RescueReason reason : plan.rescues)
+      reasons.emplace_back(df11::rescue_reason_text(reason));
+    if (plan.ambiguous_limiter) {
+      reasons.emplace_back(
+          "codes above 32 bits were shortened, and the official choice among equally rare "
+          "exponents depends on numpy's version; this is one of the valid results");
+    }
+    for (const std::string& reason : reasons) report_.remarks.push_back({unit.name, reason});
+    if (!reasons.empty()) own_coding_.push_back({unit.name, std::move(reasons)});
+    report_.unit_source_bytes += 2 * unit.num_weights;
+    report_.unit_output_bytes += plan.tables.size_bytes() + plan.layout.num_bytes + plan.layout.num_weights +
+                                 plan.layout.positions_bytes() + plan.layout.gaps_bytes +
+                                 8 * (unit.tensors.size() - 1);
+    ++progress_.units_done;
+  }
+
+  void begin_report() {
+    report_.definition = plan_.definition.name;
+    report_.why = plan_.why;
+    for (const model::AlsoFits& other : plan_.also_fits)
+      report_.also_fits.push_back({other.name, other.same_bytes, other.difference});
+    report_.layout = plan_.definition.layout;
+    report_.num_threads = num_threads_;
+    report_.source_bytes = checkpoint_.total_bytes();
+    progress_.num_units = plan_.assignment.units.size();
+    progress_.total_bytes = kept_bytes(plan_.assignment.leftover);
+    for (const model::Unit& unit : plan_.assignment.units) {
+      progress_.total_bytes += (model::is_single_file(plan_.definition.layout) ? 4 : 2) * unit.num_weights;
+      progress_.total_bytes += kept_bytes(unit.siblings);
+    }
+  }
+
+  void finish_report() {
+    const auto count_cast = [&](const std::vector<std::size_t>& tensors) {
+      for (const std::size_t index : tensors) {
+        const model::ModelTensor& tensor = plan_.view.tensors[index];
+        report_.cast.num_tensors +=
+            !tensor.is_tied_copy && tensor.dtype != checkpoint_.tensors()[tensor.source_index].dtype;
+      }
+    };
+    report_.num_units = plan_.assignment.units.size();
+    report_.num_kept_tensors = plan_.assignment.leftover.size();
+    count_cast(plan_.assignment.leftover);
+    for (const model::Unit& unit : plan_.assignment.units) {
+      report_.num_kept_tensors += unit.siblings.size();
+      count_cast(unit.tensors);
+      count_cast(unit.siblings);
+    }
+    report_.cast.changed = cast_counts_.changed;
+    report_.cast.overflowed = cast_counts_.overflowed;
+    report_.cast.flushed_to_zero = cast_counts_.flushed_to_zero;
+    for (const job::UnitReasons& unit : kept_units_)
+      report_.kept_units.push_back({unit.unit, unit.reasons.front()});
+    for (const model::DroppedTensor& dropped : plan_.view.dropped)
+      report_.dropped.push_back({checkpoint_.tensors()[dropped.source_index].name, dropped.reason});
+  }
+
   const CompressOptions& options_;
-  const model::ModelDefinition definition_;
   const model::Checkpoint checkpoint_;
+  job::ModelPlan plan_;
   const int num_threads_;
   host::HostStages stages_;
   job::SlabBuffers buffers_;
+  job::UnitCompressorOptions compressor_options_;
+  model::CastCounts cast_counts_;
+  std::vector<job::UnitReasons> kept_units_;
+  std::vector<job::UnitReasons> own_coding_;
   CompressReport report_;
   CompressProgress progress_;
 };
@@ -223,14 +522,19 @@ class CompressJob {
 
 CompressReport compress(const CompressOptions& options) {
   try {
+    job::check_identity_options(options.luts, options.strict_identity);
+    if (!options.layout.empty() && !std::ranges::count(model::kLayouts, options.layout)) {
+      throw Error(ErrorCode::kUsage, "there is no layout " + in_quotes(options.layout) +
+                                         ": it must be transformers, diffusers, diffusers-single or comfyui");
+    }
     return CompressJob(options).run();
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kOutOfMemory,
-                model::printable(options.source.native()) +
+                printable(options.source.native()) +
                     ": there is not enough memory to compress it: close other programs or use "
                     "a machine with more");
   } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorCode::kIo, model::printable(error.path1().native()) + ": " + error.code().message());
+    throw Error(ErrorCode::kIo, printable(error.path1().native()) + ": " + error.code().message());
   }
 }
 

@@ -13,12 +13,13 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
 
 void transfer_in_pieces(std::uint64_t bytes, int num_threads,
                         const std::function<void(std::uint64_t offset, std::uint64_t bytes)>& transfer) {
-  if (bytes <= kPieceBytes || num_threads == 1) {
+  if (bytes <= kPieceBytes) {
     transfer(0, bytes);
     return;
   }
   const std::uint64_t pieces = bytes / kPieceBytes + (bytes % kPieceBytes != 0);
   std::exception_ptr failure;
+  // One thread takes pieces too: a caller may hold a buffer of a piece's size.
 #pragma omp parallel for num_threads(static_cast<int>(std::min<std::uint64_t>(num_threads, pieces))) \
     schedule(dynamic)
   for (std::uint64_t piece = 0; piece < pieces; ++piece) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,210 +20,211 @@ std::span<const std::uint8_t> bytes_of(std::span<const std::uint32_t> values) {
   return {reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()};
 }
 
-class UnitCompressor {
- public:
-  UnitCompressor(std::string_view unit, WeightSource& source, UnitSink& sink, df11::Df11Stages& stages,
-                 SlabBuffers& buffers, const UnitCompressorOptions& options)
-      : unit_(unit), source_(source), sink_(sink), stages_(stages), buffers_(buffers), options_(options) {
-    num_weights_ = source.num_weights();
-    segment_weights_ =
-        options.segment_weights != 0 ? options.segment_weights : df11::segment_weights_for(num_weights_);
-    segments_per_slab_ =
-        df11::num_segments(std::max<std::uint64_t>(options.slab_weights, 1), segment_weights_);
-    slab_weights_ = std::min(segments_per_slab_ * segment_weights_, num_weights_);
-  }
-
-  Result<df11::UnitPlan> run() {
-    // Checked before anything is allocated for it; plan_unit checks again what it is given.
-    if (num_weights_ == 0 || num_weights_ > options_.coding.limits.max_weights) {
-      df11::Histogram sizes_only{};
-      sizes_only[0] = num_weights_;
-      return df11::plan_unit({unit_, sizes_only, 0}, options_.coding, nullptr);
-    }
-    weights_ = buffers_.weights.get(slab_weights_);
-    histograms_.resize(df11::num_segments(num_weights_, segment_weights_));
-    count();
-    Result<df11::UnitPlan> plan =
-        df11::plan_unit({unit_, df11::sum_histograms(histograms_), last_exponent_}, options_.coding,
-                        [this](const df11::Codebook& codebook) { return densest_chunk(codebook); });
-    if (!plan) {
-      if (plan.error().code == ErrorCode::kExponentTooLarge) {
-        plan.error().offset = find_large_exponent();
-        if (plan.error().offset == ErrorDetails::kNoOffset) return changed();
-      }
-      if (source_changed_) return changed();
-      return plan;
-    }
-    if (source_changed_) return changed();
-    sink_.begin(*plan);
-    sink_.write(UnitBuffer::kLuts, 0, {plan->tables.data(), plan->tables.size_bytes()});
-    if (!encode(*plan)) return changed();
-    return plan;
-  }
-
- private:
-  struct Slab {
-    std::uint64_t first_weight = 0;
-    std::span<const std::uint16_t> weights;
-    std::span<df11::SegmentHistogram> histograms;
-    bool is_last = false;
-  };
-
-  /// Reads each slab and gives it to visit(slab), which returns whether to go on. A unit of one slab is read
-  /// once.
-  template <class Visit>
-  bool for_each_slab(Visit visit) {
-    for (std::uint64_t first = 0; first < num_weights_; first += slab_weights_) {
-      const std::uint64_t count = std::min(slab_weights_, num_weights_ - first);
-      const std::span<std::uint16_t> weights(weights_.data(), count);
-      if (!slab_in_memory_ || *slab_in_memory_ != first) {
-        slab_in_memory_.reset();
-        source_.read(first, weights);
-        slab_in_memory_ = first;
-      }
-      const std::uint64_t segment = first / segment_weights_;
-      const std::span<df11::SegmentHistogram> histograms(histograms_.data() + segment,
-                                                         df11::num_segments(count, segment_weights_));
-      if (!visit(Slab{first, weights, histograms, first + count == num_weights_})) return false;
-    }
-    return true;
-  }
-
-  void count() {
-    for_each_slab([this](const Slab& slab) {
-      stages_.histogram({slab.weights, segment_weights_, slab.histograms}).wait();
-      last_exponent_ = df11::exponent_of(slab.weights.back());
-      return true;
-    });
-  }
-
-  /// Walks the slabs with their positions in the bitstream. visit(slab, position, bits, last_code_length).
-  template <class Visit>
-  bool for_each_slab_position(const df11::Codebook& codebook, Visit visit) {
-    df11::SlabPosition position;
-    return for_each_slab([&](const Slab& slab) {
-      std::uint64_t bits = 0;
-      for (const df11::SegmentHistogram& histogram : slab.histograms)
-        bits += df11::total_bits(histogram, codebook);
-      const std::uint32_t last_length = codebook.lengths[df11::exponent_of(slab.weights.back())];
-      if (last_length == 0 || last_length > bits) return false;  // not what was counted
-      position.first_weight = slab.first_weight;
-      position.is_last = slab.is_last;
-      if (!visit(slab, position, bits, last_length)) return false;
-      position.first_bit += bits;
-      position.previous_code_length = last_length;
-      return true;
-    });
-  }
-
-  std::uint64_t densest_chunk(const df11::Codebook& codebook) {
-    std::vector<std::uint32_t> starts;
-    std::uint64_t densest = 0, previous = 0;
-    const bool complete = for_each_slab_position(codebook, [&](const Slab& slab,
-                                                               const df11::SlabPosition& position,
-                                                               std::uint64_t bits,
-                                                               std::uint32_t last_length) {
-      const std::uint64_t first_window =
-          df11::first_open_window(position.first_bit, position.previous_code_length);
-      const std::uint64_t end_window = df11::first_open_window(position.first_bit + bits, last_length);
-      starts.resize(df11::first_open_chunk(end_window) - df11::first_open_chunk(first_window));
-      const df11::StageStatus status =
-          stages_.chunk_starts({slab.weights, segment_weights_, position, &codebook, slab.histograms, starts})
-              .wait();
-      for (const std::uint32_t start : starts) {
-        densest = std::max(densest, start - previous);
-        previous = start;
-      }
-      return status.code == df11::StageCode::kOk;
-    });
-    if (!complete) source_changed_ = true;
-    return std::max(densest, num_weights_ - previous);
-  }
-
-  bool encode(const df11::UnitPlan& plan) {
-    df11::SlabJoiner joiner;
-    return for_each_slab_position(plan.codebook, [&](const Slab& slab, const df11::SlabPosition& position,
-                                                     std::uint64_t bits, std::uint32_t last_length) {
-      if (position.is_last && (position.first_bit + bits != plan.layout.total_bits ||
-                               last_length != plan.layout.last_code_length)) {
-        return false;
-      }
-      const df11::SlabPieces pieces = df11::slab_pieces(position, bits, last_length, plan.layout);
-      const std::span<std::uint8_t> halves = buffers_.sign_mantissa.get(slab.weights.size());
-      const std::span<std::uint8_t> bitstream = buffers_.encoded_exponent.get(pieces.num_bytes);
-      const std::span<std::uint8_t> gaps = buffers_.gaps.get(pieces.num_gap_groups * df11::kGapGroupBytes);
-      const std::span<std::uint32_t> positions = buffers_.positions.get(pieces.num_positions);
-      df11::SlabBorder border;
-      const df11::StageStatus status = stages_
-                                           .encode({.weights = slab.weights,
-                                                    .segment_weights = segment_weights_,
-                                                    .position = position,
-                                                    .codebook = &plan.codebook,
-                                                    .layout = &plan.layout,
-                                                    .histograms = slab.histograms,
-                                                    .sign_mantissa = halves,
-                                                    .encoded_exponent = bitstream,
-                                                    .gaps = gaps,
-                                                    .positions = positions,
-                                                    .border = &border})
-                                           .wait();
-      if (status.code != df11::StageCode::kOk) return false;
-      joiner.add(bitstream, gaps, border);
-      sink_.write(UnitBuffer::kSignMantissa, slab.first_weight, halves);
-      sink_.write(UnitBuffer::kEncodedExponent, pieces.first_byte, bitstream);
-      sink_.write(UnitBuffer::kGaps, pieces.first_gap_group * df11::kGapGroupBytes, gaps);
-      sink_.write(UnitBuffer::kOutputPositions, 4 * pieces.first_position, bytes_of(positions));
-      return true;
-    });
-  }
-
-  std::uint64_t find_large_exponent() {
-    std::uint64_t found = ErrorDetails::kNoOffset;
-    for_each_slab([&](const Slab& slab) {
-      const auto large = std::find_if(slab.weights.begin(), slab.weights.end(), [](std::uint16_t weight) {
-        return df11::exponent_of(weight) >= df11::kFirstPointer;
-      });
-      if (large == slab.weights.end()) return true;
-      found = slab.first_weight + static_cast<std::uint64_t>(large - slab.weights.begin());
-      return false;
-    });
-    return found;
-  }
-
-  Unexpected changed() const {
-    return Unexpected(
-        ErrorDetails{.code = ErrorCode::kSourceChanged,
-                     .message = "unit " + std::string(unit_) +
-                                ": its weights changed while it was compressed; run the command again "
-                                "once nothing writes to the source",
-                     .unit = std::string(unit_)});
-  }
-
-  std::string_view unit_;
-  WeightSource& source_;
-  UnitSink& sink_;
-  df11::Df11Stages& stages_;
-  SlabBuffers& buffers_;
-  const UnitCompressorOptions& options_;
-
-  std::uint64_t num_weights_ = 0;
-  std::uint64_t segment_weights_ = 0;
-  std::uint64_t segments_per_slab_ = 0;
-  std::uint64_t slab_weights_ = 0;
-
-  std::span<std::uint16_t> weights_;  // of one slab
-  std::optional<std::uint64_t> slab_in_memory_;
-  std::vector<df11::SegmentHistogram> histograms_;  // of all segments
-  std::uint8_t last_exponent_ = 0;
-  bool source_changed_ = false;
-};
+bool has_all_codes(const df11::SegmentHistogram& histogram, const df11::Codebook& codebook) {
+  for (std::uint32_t exponent = 0; exponent < df11::kNumSymbols; ++exponent)
+    if (histogram[exponent] != 0 && codebook.lengths[exponent] == 0) return false;
+  return true;
+}
 
 }  // namespace
+
+UnitCompressor::UnitCompressor(std::string_view unit, WeightSource& source, df11::Df11Stages& stages,
+                               SlabBuffers& buffers, const UnitCompressorOptions& options)
+    : unit_(unit),
+      source_(source),
+      stages_(stages),
+      buffers_(buffers),
+      options_(options),
+      num_weights_(source.num_weights()),
+      segment_weights_(options.segment_weights != 0 ? options.segment_weights
+                                                    : df11::segment_weights_for(num_weights_)) {
+  const std::uint64_t segments_per_slab =
+      df11::num_segments(std::max<std::uint64_t>(options.slab_weights, 1), segment_weights_);
+  slab_weights_ = std::min(segments_per_slab * segment_weights_, num_weights_);
+}
+
+UnitCompressor::~UnitCompressor() {
+  if (buffers_.owner == this) buffers_.owner = nullptr;
+}
+
+/// Reads each slab, counts it if its histograms are not kept, and gives it to visit(slab), which returns
+/// whether to go on.
+template <class Visit>
+bool UnitCompressor::for_each_slab(Visit visit) {
+  const std::span<std::uint16_t> buffer = buffers_.weights.get(slab_weights_);
+  for (std::uint64_t first = 0; first < num_weights_; first += slab_weights_) {
+    const std::uint64_t count = std::min(slab_weights_, num_weights_ - first);
+    const std::span<std::uint16_t> weights = buffer.first(count);
+    if (buffers_.owner != this || buffers_.first_weight != first) {
+      buffers_.owner = nullptr;
+      source_.read(first, weights);
+      buffers_.owner = this;
+      buffers_.first_weight = first;
+    }
+    const std::uint64_t num_segments = df11::num_segments(count, segment_weights_);
+    std::span<df11::SegmentHistogram> histograms;
+    if (histograms_.empty()) {
+      slab_histograms_.resize(num_segments);
+      histograms = slab_histograms_;
+      stages_.histogram({weights, segment_weights_, histograms}).wait();
+    } else {
+      histograms = std::span(histograms_).subspan(first / segment_weights_, num_segments);
+    }
+    if (!visit(Slab{first, weights, histograms, first + count == num_weights_})) return false;
+  }
+  return true;
+}
+
+Result<df11::UnitPlan> UnitCompressor::plan(const OnSlab& on_slab) {
+  // Checked before anything is allocated for it.
+  if (auto sizes = df11::check_num_weights(unit_, num_weights_, options_.coding.limits); !sizes)
+    return Unexpected(std::move(sizes.error()));
+  std::uint8_t last_exponent = 0;
+  histograms_.resize(df11::num_segments(num_weights_, segment_weights_));
+  for_each_slab([&](const Slab& slab) {
+    stages_.histogram({slab.weights, segment_weights_, slab.histograms}).wait();
+    last_exponent = df11::exponent_of(slab.weights.back());
+    if (on_slab) on_slab(slab.weights.size());
+    return true;
+  });
+  Result<df11::UnitPlan> plan =
+      df11::plan_unit({unit_, df11::sum_histograms(histograms_), last_exponent}, options_.coding,
+                      [this](const df11::Codebook& codebook) { return densest_chunk(codebook); });
+  if (!plan && plan.error().code == ErrorCode::kExponentTooLarge) {
+    plan.error().offset = find_large_exponent();
+    if (plan.error().offset == ErrorDetails::kNoOffset) return changed();
+  }
+  if (source_changed_) return changed();
+  return plan;
+}
+
+void UnitCompressor::release_histograms() {
+  histograms_ = {};
+}
+
+/// Walks the slabs with their positions in the bitstream. visit(slab, position, bits, last_code_length).
+template <class Visit>
+bool UnitCompressor::for_each_slab_position(const df11::Codebook& codebook, Visit visit) {
+  df11::SlabPosition position;
+  return for_each_slab([&](const Slab& slab) {
+    std::uint64_t bits = 0;
+    for (const df11::SegmentHistogram& histogram : slab.histograms) {
+      bits += df11::total_bits(histogram, codebook);
+      // Counted again, a source that changed can hold exponents that have no code.
+      if (histograms_.empty() && !has_all_codes(histogram, codebook)) return false;
+    }
+    const std::uint32_t last_length = codebook.lengths[df11::exponent_of(slab.weights.back())];
+    if (last_length == 0 || last_length > bits) return false;  // not what was counted
+    position.first_weight = slab.first_weight;
+    position.is_last = slab.is_last;
+    if (!visit(slab, position, bits, last_length)) return false;
+    position.first_bit += bits;
+    position.previous_code_length = last_length;
+    return true;
+  });
+}
+
+std::uint64_t UnitCompressor::densest_chunk(const df11::Codebook& codebook) {
+  std::vector<std::uint32_t> starts;
+  std::uint64_t densest = 0, previous = 0;
+  const bool complete = for_each_slab_position(codebook, [&](const Slab& slab,
+                                                             const df11::SlabPosition& position,
+                                                             std::uint64_t bits, std::uint32_t last_length) {
+    const std::uint64_t first_window =
+        df11::first_open_window(position.first_bit, position.previous_code_length);
+    const std::uint64_t end_window = df11::first_open_window(position.first_bit + bits, last_length);
+    starts.resize(df11::first_open_chunk(end_window) - df11::first_open_chunk(first_window));
+    const df11::StageStatus status =
+        stages_.chunk_starts({slab.weights, segment_weights_, position, &codebook, slab.histograms, starts})
+            .wait();
+    for (const std::uint32_t start : starts) {
+      densest = std::max(densest, start - previous);
+      previous = start;
+    }
+    return status.code == df11::StageCode::kOk;
+  });
+  if (!complete) source_changed_ = true;
+  return std::max(densest, num_weights_ - previous);
+}
+
+Result<void> UnitCompressor::encode(const df11::UnitPlan& plan, UnitSink& sink, const OnSlab& on_slab) {
+  assert(plan.layout.num_weights == num_weights_);
+  sink.write(UnitBuffer::kLuts, 0, {plan.tables.data(), plan.tables.size_bytes()});
+  df11::SlabJoiner joiner;
+  std::uint64_t total_bits = 0;
+  const bool complete =
+      for_each_slab_position(plan.codebook, [&](const Slab& slab, const df11::SlabPosition& position,
+                                                std::uint64_t bits, std::uint32_t last_length) {
+        total_bits = position.first_bit + bits;
+        // Counted again, a source that changed can have more bits than were planned for.
+        if (total_bits > plan.layout.total_bits ||
+            (position.is_last &&
+             (total_bits != plan.layout.total_bits || last_length != plan.layout.last_code_length))) {
+          return false;
+        }
+        const df11::SlabPieces pieces = df11::slab_pieces(position, bits, last_length, plan.layout);
+        const std::span<std::uint8_t> halves = buffers_.sign_mantissa.get(slab.weights.size());
+        const std::span<std::uint8_t> bitstream = buffers_.encoded_exponent.get(pieces.num_bytes);
+        const std::span<std::uint8_t> gaps = buffers_.gaps.get(pieces.num_gap_groups * df11::kGapGroupBytes);
+        const std::span<std::uint32_t> positions = buffers_.positions.get(pieces.num_positions);
+        df11::SlabBorder border;
+        const df11::StageStatus status = stages_
+                                             .encode({.weights = slab.weights,
+                                                      .segment_weights = segment_weights_,
+                                                      .position = position,
+                                                      .codebook = &plan.codebook,
+                                                      .layout = &plan.layout,
+                                                      .histograms = slab.histograms,
+                                                      .sign_mantissa = halves,
+                                                      .encoded_exponent = bitstream,
+                                                      .gaps = gaps,
+                                                      .positions = positions,
+                                                      .border = &border})
+                                             .wait();
+        if (status.code != df11::StageCode::kOk) return false;
+        joiner.add(bitstream, gaps, border);
+        sink.write(UnitBuffer::kSignMantissa, slab.first_weight, halves);
+        sink.write(UnitBuffer::kEncodedExponent, pieces.first_byte, bitstream);
+        sink.write(UnitBuffer::kGaps, pieces.first_gap_group * df11::kGapGroupBytes, gaps);
+        sink.write(UnitBuffer::kOutputPositions, 4 * pieces.first_position, bytes_of(positions));
+        if (on_slab) on_slab(slab.weights.size());
+        return true;
+      });
+  if (!complete) return changed();
+  return {};
+}
+
+std::uint64_t UnitCompressor::find_large_exponent() {
+  std::uint64_t found = ErrorDetails::kNoOffset;
+  for_each_slab([&](const Slab& slab) {
+    const auto large = std::find_if(slab.weights.begin(), slab.weights.end(), [](std::uint16_t weight) {
+      return df11::exponent_of(weight) >= df11::kFirstPointer;
+    });
+    if (large == slab.weights.end()) return true;
+    found = slab.first_weight + static_cast<std::uint64_t>(large - slab.weights.begin());
+    return false;
+  });
+  return found;
+}
+
+Unexpected UnitCompressor::changed() const {
+  return Unexpected(
+      ErrorDetails{.code = ErrorCode::kSourceChanged,
+                   .message = "unit " + std::string(unit_) +
+                              ": its weights changed while it was compressed; run the command again "
+                              "once nothing writes to the source",
+                   .unit = std::string(unit_)});
+}
 
 Result<df11::UnitPlan> compress_unit(std::string_view unit, WeightSource& source, UnitSink& sink,
                                      df11::Df11Stages& stages, SlabBuffers& buffers,
                                      const UnitCompressorOptions& options) {
-  return UnitCompressor(unit, source, sink, stages, buffers, options).run();
+  UnitCompressor compressor(unit, source, stages, buffers, options);
+  Result<df11::UnitPlan> plan = compressor.plan();
+  if (!plan) return plan;
+  sink.begin(*plan);
+  if (auto encoded = compressor.encode(*plan, sink); !encoded) return Unexpected(std::move(encoded.error()));
+  return plan;
 }
 
 }  // namespace weightpress::job

@@ -1,13 +1,17 @@
 // One unit through the stages, slab by slab: histogram, plan, encode. Knows neither files nor devices.
 //
-// A unit that fits one slab is read once; a longer one is read twice (three or four times in the rare case
-// that a codebook with a 1-bit code has to be checked for dense chunks).
+// plan() settles all sizes and refusals, encode() makes the bytes. Folder layouts call one after the other;
+// single-file layouts plan all units first. What the buffers still hold is not read again: a unit that fits
+// one slab is read once if nothing came in between. A longer one is read twice (three or four times in the
+// rare case that a codebook with a 1-bit code has to be checked for dense chunks).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "format/histogram.h"
 #include "format/stages.h"
@@ -66,14 +70,76 @@ class PieceBuffer {
   std::uint64_t capacity_ = 0;
 };
 
+class UnitCompressor;
+
 /// The buffers of one slab; kept from unit to unit, since fresh memory costs a page fault every 4 KiB.
 struct SlabBuffers {
   PieceBuffer<std::uint16_t> weights;
   PieceBuffer<std::uint8_t> sign_mantissa, encoded_exponent, gaps;
   PieceBuffer<std::uint32_t> positions;
+
+  /// What `weights` holds: this unit's slab that begins with this weight. Nothing known: nullptr.
+  const UnitCompressor* owner = nullptr;
+  std::uint64_t first_weight = 0;
 };
 
-/// Compresses one unit. Errors: those of df11::plan_unit (kExponentTooLarge with the weight's index as
+/// Compresses one unit in two steps. Objects that share buffers take turns; each outlives the use of its
+/// weights in them or is followed by another's.
+class UnitCompressor {
+ public:
+  /// Called after each slab with its number of weights.
+  using OnSlab = std::function<void(std::uint64_t num_weights)>;
+
+  /// All that is given must outlive the object.
+  UnitCompressor(std::string_view unit, WeightSource& source, df11::Df11Stages& stages, SlabBuffers& buffers,
+                 const UnitCompressorOptions& options);
+  ~UnitCompressor();
+  UnitCompressor(const UnitCompressor&) = delete;
+  UnitCompressor& operator=(const UnitCompressor&) = delete;
+
+  /// Counts and decides. Errors: those of df11::plan_unit (kExponentTooLarge with the weight's index as
+  /// offset), kSourceChanged, and whatever the source throws.
+  Result<df11::UnitPlan> plan(const OnSlab& on_slab = {});
+
+  std::uint64_t histogram_bytes() const { return histograms_.size() * sizeof histograms_[0]; }
+  /// Gives back the memory of the segments' histograms; encode() then counts again.
+  void release_histograms();
+
+  /// Makes the buffers of the plan that plan() returned. Errors: kSourceChanged, and whatever source and sink
+  /// throw.
+  Result<void> encode(const df11::UnitPlan& plan, UnitSink& sink, const OnSlab& on_slab = {});
+
+ private:
+  struct Slab {
+    std::uint64_t first_weight = 0;
+    std::span<const std::uint16_t> weights;
+    std::span<df11::SegmentHistogram> histograms;
+    bool is_last = false;
+  };
+  template <class Visit>
+  bool for_each_slab(Visit visit);
+  template <class Visit>
+  bool for_each_slab_position(const df11::Codebook& codebook, Visit visit);
+  std::uint64_t densest_chunk(const df11::Codebook& codebook);
+  std::uint64_t find_large_exponent();
+  Unexpected changed() const;
+
+  std::string_view unit_;
+  WeightSource& source_;
+  df11::Df11Stages& stages_;
+  SlabBuffers& buffers_;
+  const UnitCompressorOptions options_;
+
+  std::uint64_t num_weights_ = 0;
+  std::uint64_t segment_weights_ = 0;
+  std::uint64_t slab_weights_ = 0;
+
+  std::vector<df11::SegmentHistogram> histograms_;       // of all segments, unless they were released
+  std::vector<df11::SegmentHistogram> slab_histograms_;  // of one slab, once they were
+  bool source_changed_ = false;
+};
+
+/// Both steps at once. Errors: those of df11::plan_unit (kExponentTooLarge with the weight's index as
 /// offset), kSourceChanged, and whatever source and sink throw.
 Result<df11::UnitPlan> compress_unit(std::string_view unit, WeightSource& source, UnitSink& sink,
                                      df11::Df11Stages& stages, SlabBuffers& buffers,

@@ -8,38 +8,138 @@
 
 #include "model/checkpoint_index.h"
 #include "model/safetensors_header.h"
+#include "model/shard_series.h"
 #include "model/text.h"
 
 namespace weightpress::model {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::string_view kFileSuffix = ".safetensors";
-constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+constexpr std::string_view kBitstreamSuffix = ".encoded_exponent";
+
+/// "model.safetensors.index.json", and "model.safetensors.index.fp16.json" of a variant.
+bool is_index_name(std::string_view name) {
+  return name.find(".safetensors.index.") != name.npos && name.ends_with(".json");
+}
 
 struct FolderContent {
-  std::vector<std::filesystem::path> tensor_files;
-  std::vector<std::filesystem::path> indexes;
+  std::vector<fs::path> tensor_files;
+  std::vector<fs::path> indexes;
+  std::vector<std::string> other_names;
 };
 
-FolderContent list_folder(const std::filesystem::path& folder) {
+FolderContent list_folder(const fs::path& folder) {
   FolderContent content;
   std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name.starts_with('.')) continue;  // "._model.safetensors" and the like, left behind by other systems
-    if (name.ends_with(kIndexSuffix)) content.indexes.push_back(entry->path());
-    if (name.ends_with(kFileSuffix)) content.tensor_files.push_back(entry->path());
+    if (is_index_name(name)) {
+      content.indexes.push_back(entry->path());
+    } else if (name.ends_with(kFileSuffix)) {
+      content.tensor_files.push_back(entry->path());
+    } else {
+      content.other_names.push_back(name);
+    }
   }
   if (error)
     throw Error(ErrorCode::kIo, printable(folder.native()) + ": cannot list the folder: " + error.message());
   std::ranges::sort(content.tensor_files);
   std::ranges::sort(content.indexes);
+  std::ranges::sort(content.other_names);
   return content;
 }
 
-std::filesystem::path folder_of(const std::filesystem::path& file) {
-  return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+// Whether a file holds a DF11 unit. Files that are no safetensors files are judged when they are opened.
+bool any_holds_df11(const std::vector<fs::path>& files) {
+  return std::ranges::any_of(files, [](const fs::path& path) {
+    try {
+      const SafetensorsHeader header = read_safetensors_header(File::open_readonly(path));
+      return std::ranges::any_of(header.tensors,
+                                 [](const TensorEntry& t) { return t.name.ends_with(kBitstreamSuffix); });
+    } catch (const Error&) {
+      return false;
+    }
+  });
+}
+
+fs::path folder_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : fs::path(".");
+}
+
+std::vector<std::string> names_of(const std::vector<fs::path>& paths) {
+  std::vector<std::string> names;
+  for (const fs::path& path : paths) names.push_back(path.filename().string());
+  return names;
+}
+
+/// A folder of diffusers holds several models.
+void refuse_pipeline(const fs::path& folder, const FolderContent& content) {
+  if (!std::ranges::count(content.other_names, "model_index.json")) return;
+  std::string parts;
+  for (const char* part : {"transformer", "transformer_2", "unet"})
+    if (std::error_code ignored; fs::is_directory(folder / part, ignored))
+      parts += (parts.empty() ? " " : " or ") + in_quotes((folder / part).string());
+  throw Error(ErrorCode::kUsage,
+              printable(folder.native()) +
+                  ": is a pipeline of several models (it holds model_index.json): give " +
+                  (parts.empty() ? std::string("the folder or file of the one that is meant")
+                                 : "the model itself," + parts));
+}
+
+[[noreturn]] void throw_no_tensor_file(const fs::path& folder, const FolderContent& content) {
+  std::string hint;
+  if (std::ranges::count(content.other_names, "snapshots"))
+    hint = ": it is a repository of the Hugging Face cache; give the folder below its 'snapshots'";
+  for (const std::string& name : content.other_names) {
+    if (!hint.empty()) break;
+    for (const char* suffix : {".bin", ".ckpt", ".pt", ".pth", ".gguf"})
+      if (name.ends_with(suffix))
+        hint =
+            ", only other formats, such as " + in_quotes(name) + ": convert the model to safetensors first";
+    if (name.size() > kFileSuffix.size() && name.find(kFileSuffix) != name.npos)
+      hint = "; " + in_quotes(name) + " looks like a download that is not finished";
+  }
+  throw Error(ErrorCode::kNotFound,
+              printable(folder.native()) + ": the folder holds no .safetensors file" + hint);
+}
+
+/// The names of numbered shards tell what is missing or does not belong. `listed_by`: an index, or empty.
+void check_series(const fs::path& folder, const std::vector<std::string>& names,
+                  const std::string& listed_by) {
+  if (const auto missing = find_missing_shard(names)) {
+    const fs::path path = folder / *missing;
+    std::error_code ignored;
+    if (!listed_by.empty() && fs::exists(path, ignored)) {
+      throw Error(ErrorCode::kCorruptFile,
+                  printable((folder / listed_by).native()) + ": does not list " + in_quotes(*missing) +
+                      ", which belongs to the shards that it lists: index and files do "
+                      "not belong together; download them again");
+    }
+    throw Error(ErrorCode::kNotFound, printable(path.native()) +
+                                          ": is missing, as the names of the other shards tell: download it");
+  }
+  if (!listed_by.empty()) return;
+  if (const auto foreign = find_foreign_shard(names)) {
+    throw Error(
+        ErrorCode::kUsage,
+        printable(folder.native()) + ": holds the shard " + in_quotes(foreign->first) + " and also " +
+            in_quotes(foreign->second) +
+            ", which is not of the same series: leave only the files of one model there, or add its index");
+  }
+}
+
+/// aria2 reserves the whole file at once; its control file is gone when the download is complete.
+void refuse_unfinished_download(const fs::path& file) {
+  const fs::path control = file.string() + ".aria2";
+  std::error_code ignored;
+  if (!fs::exists(control, ignored)) return;
+  throw Error(ErrorCode::kNotFound, printable(file.native()) + ": is not downloaded yet, since " +
+                                        in_quotes(control.filename().string()) +
+                                        " is beside it: let aria2 finish");
 }
 
 }  // namespace
@@ -48,22 +148,32 @@ std::uint64_t SourceTensor::num_elements() const {
   return checked_num_elements(shape).value();
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path& path) {
+Checkpoint Checkpoint::open(const fs::path& path, Df11Policy df11) {
   std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found)
+  const auto status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found)
     throw Error(ErrorCode::kNotFound, printable(path.native()) + ": there is no such file or folder");
   if (error) throw Error(ErrorCode::kIo, printable(path.native()) + ": cannot examine: " + error.message());
 
-  const bool is_folder = status.type() == std::filesystem::file_type::directory;
+  const bool is_folder = status.type() == fs::file_type::directory;
   FolderContent content;
   const std::string name = path.filename().string();
   if (is_folder) {
     content = list_folder(path);
-  } else if (name.ends_with(kIndexSuffix)) {
+    if (df11 == Df11Policy::kRefuse) {
+      refuse_pipeline(path, content);
+    } else if (!content.indexes.empty() && any_holds_df11(content.tensor_files)) {
+      content.indexes.clear();
+    }
+  } else if (is_index_name(name)) {
     content.indexes.push_back(path);
   } else if (name.ends_with(kFileSuffix)) {
     content.tensor_files.push_back(path);
+    if (const auto shard = parse_shard_name(name); shard && shard->count > 1 && df11 == Df11Policy::kRefuse) {
+      throw Error(ErrorCode::kUsage, printable(path.native()) + ": is one shard of " +
+                                         std::to_string(shard->count) +
+                                         ": give the folder of the whole model");
+    }
   } else {
     throw Error(ErrorCode::kUsage,
                 printable(path.native()) + ": is neither a .safetensors file nor a folder of them");
@@ -77,36 +187,38 @@ Checkpoint Checkpoint::open(const std::filesystem::path& path) {
 
   Checkpoint checkpoint(is_folder ? path : folder_of(path));
   if (content.indexes.empty()) {
-    if (content.tensor_files.empty())
-      throw Error(ErrorCode::kNotFound, printable(path.native()) + ": the folder holds no .safetensors file");
+    if (content.tensor_files.empty()) throw_no_tensor_file(path, content);
+    if (is_folder) check_series(checkpoint.folder_, names_of(content.tensor_files), {});
     for (const auto& file : content.tensor_files) checkpoint.add_file(file);
-    checkpoint.sort_tensors();
-    checkpoint.refuse_df11();
+    checkpoint.sort_tensors({});
+    if (df11 == Df11Policy::kRefuse) checkpoint.refuse_df11();
     return checkpoint;
   }
 
-  const std::filesystem::path& index_path = content.indexes[0];
+  const fs::path& index_path = content.indexes[0];
   const auto weight_map = read_weight_map(index_path);
   std::vector<std::string> names;
   for (const auto& [tensor, file] : weight_map) names.push_back(file);
   std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
   for (const std::string& file : names) {
-    const std::filesystem::path shard = checkpoint.folder_ / file;
-    if (!std::filesystem::exists(shard, error) && !error) {
+    const fs::path shard = checkpoint.folder_ / file;
+    if (!fs::exists(shard, error) && !error) {
       throw Error(ErrorCode::kNotFound, printable(shard.native()) + ": is missing, but " +
                                             in_quotes(index_path.filename().string()) +
                                             " lists it: download it again");
     }
     checkpoint.add_file(shard);
   }
-  checkpoint.sort_tensors();
-  checkpoint.refuse_df11();
+  check_series(checkpoint.folder_, names, index_path.filename().string());
+  checkpoint.sort_tensors(index_path.filename().string());
+  if (df11 == Df11Policy::kRefuse) checkpoint.refuse_df11();
   checkpoint.check_against_index(index_path, weight_map);
   return checkpoint;
 }
 
-void Checkpoint::add_file(const std::filesystem::path& path) {
+void Checkpoint::add_file(const fs::path& path) {
+  refuse_unfinished_download(path);
   File file = File::open_readonly(path);
   SafetensorsHeader header = read_safetensors_header(file);
   for (TensorEntry& entry : header.tensors) {
@@ -115,9 +227,10 @@ void Checkpoint::add_file(const std::filesystem::path& path) {
                         header.data_offset + entry.begin_bytes, size_bytes});
   }
   files_.push_back(std::move(file));
+  metadata_json_.push_back(std::move(header.metadata_json));
 }
 
-void Checkpoint::sort_tensors() {
+void Checkpoint::sort_tensors(const std::string& index_name) {
   std::ranges::sort(tensors_, [](const SourceTensor& a, const SourceTensor& b) {
     return std::tie(a.name, a.file_index) < std::tie(b.name, b.file_index);
   });
@@ -126,19 +239,21 @@ void Checkpoint::sort_tensors() {
   const auto file_name = [&](const SourceTensor& tensor) {
     return in_quotes(files_[tensor.file_index].path().filename().string());
   };
-  throw Error(ErrorDetails{.code = ErrorCode::kNameConflict,
-                           .message = printable(folder_.native()) + ": tensor " + in_quotes(twin->name) +
-                                      " is both in " + file_name(*twin) + " and in " +
-                                      file_name(*(twin + 1)) +
-                                      ": leave only the files of one model in the folder, or add its index",
-                           .tensor = twin->name});
+  throw Error(ErrorDetails{
+      .code = ErrorCode::kNameConflict,
+      .message = printable(folder_.native()) + ": tensor " + in_quotes(twin->name) + " is both in " +
+                 file_name(*twin) + " and in " + file_name(*(twin + 1)) +
+                 (index_name.empty()
+                      ? ": leave only the files of one model in the folder, or "
+                        "add its index"
+                      : ", both of which " + in_quotes(index_name) + " lists: download the model again"),
+      .tensor = twin->name});
 }
 
 void Checkpoint::refuse_df11() const {
-  constexpr std::string_view kSuffix = ".encoded_exponent";
   for (const SourceTensor& tensor : tensors_) {
-    if (!tensor.name.ends_with(kSuffix)) continue;
-    const std::string unit = tensor.name.substr(0, tensor.name.size() - kSuffix.size());
+    if (!tensor.name.ends_with(kBitstreamSuffix)) continue;
+    const std::string unit = tensor.name.substr(0, tensor.name.size() - kBitstreamSuffix.size());
     if (find(unit + ".sign_mantissa") == nullptr) continue;
     throw Error(ErrorDetails{.code = ErrorCode::kUsage,
                              .message = printable(files_[tensor.file_index].path().native()) +
@@ -149,8 +264,7 @@ void Checkpoint::refuse_df11() const {
 }
 
 void Checkpoint::check_against_index(
-    const std::filesystem::path& index_path,
-    const std::vector<std::pair<std::string, std::string>>& weight_map) const {
+    const fs::path& index_path, const std::vector<std::pair<std::string, std::string>>& weight_map) const {
   const auto fail = [&](ErrorCode code, const std::string& tensor, const std::string& what) {
     throw Error(ErrorDetails{.code = code,
                              .message = printable(index_path.native()) + ": tensor " + in_quotes(tensor) +

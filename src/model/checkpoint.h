@@ -27,11 +27,17 @@ struct SourceTensor {
   std::uint64_t num_elements() const;
 };
 
+/// Whether a model that is compressed already may be opened.
+enum class Df11Policy : std::uint8_t { kRefuse, kAccept };
+
 class Checkpoint {
  public:
   /// `path`: a .safetensors file, its .safetensors.index.json, or a folder. Throws Error: kNotFound,
   /// kCorruptFile, kNameConflict (a name in two files), kUsage (already compressed, several indexes), kIo.
-  static Checkpoint open(const std::filesystem::path& path);
+  /// With kRefuse the path must name a whole model that is not compressed yet. With kAccept one shard will
+  /// do, and all files of a folder that holds DF11 units count, as for the official loader: an index there
+  /// knows nothing of units.
+  static Checkpoint open(const std::filesystem::path& path, Df11Policy df11 = Df11Policy::kRefuse);
 
   /// Sorted by name, byte by byte.
   const std::vector<SourceTensor>& tensors() const { return tensors_; }
@@ -40,6 +46,8 @@ class Checkpoint {
 
   /// Sorted by name, open for reading.
   const std::vector<File>& files() const { return files_; }
+  /// The __metadata__ object of a file as compact JSON; empty if it has none.
+  const std::string& metadata_json(std::size_t file_index) const { return metadata_json_[file_index]; }
   /// Where config.json would be.
   const std::filesystem::path& folder() const { return folder_; }
   std::uint64_t total_bytes() const;
@@ -50,13 +58,15 @@ class Checkpoint {
  private:
   explicit Checkpoint(std::filesystem::path folder) : folder_(std::move(folder)) {}
   void add_file(const std::filesystem::path& path);
-  void sort_tensors();
+  /// index_name: of the index that lists the files, or empty.
+  void sort_tensors(const std::string& index_name);
   void refuse_df11() const;
   void check_against_index(const std::filesystem::path& index_path,
                            const std::vector<std::pair<std::string, std::string>>& weight_map) const;
 
   std::filesystem::path folder_;
   std::vector<File> files_;
+  std::vector<std::string> metadata_json_;  // by file
   std::vector<SourceTensor> tensors_;
 };
 

@@ -9,6 +9,7 @@
 #include <weightpress/error.h>
 
 #include "model/file.h"
+#include "model/foreign_file.h"
 #include "model/text.h"
 
 namespace weightpress::model {
@@ -89,6 +90,9 @@ std::vector<std::pair<std::string, std::string>> read_weight_map(const std::file
     throw Error(ErrorCode::kCorruptFile, printable(index_path.native()) + ": " + what);
   };
   const std::string text = read_whole_file(index_path, kMaxIndexBytes);
+  if (auto other =
+          recognise_foreign_file(std::string_view(text).substr(0, kForeignHeadBytes), index_path.string()))
+    throw Error(std::move(other->error()));
   if (text.find('\0') != text.npos) fail("holds a NUL byte: it is not JSON");
   IndexEvents events;
   if (!json::sax_parse(text, &events)) fail(events.failure);

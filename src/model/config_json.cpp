@@ -7,12 +7,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/config_object.h"
 #include "model/text.h"
 
 namespace weightpress::model {
 namespace {
-
-using namespace std::string_literals;
 
 constexpr std::string_view kKey = "dfloat11_config";
 constexpr std::string_view kSpace = " \t\r\n";
@@ -66,30 +65,6 @@ std::size_t value_end(std::string_view text, std::size_t position) {
   }
 }
 
-// `text` with the words that Python adds to JSON replaced by numbers, outside strings.
-std::string without_python_words(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    if (text[i] == '"') {
-      std::size_t end = i + 1;
-      while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
-      end = std::min(end + 1, text.size());
-      out += text.substr(i, end - i);
-      i = end;
-      continue;
-    }
-    std::size_t word = 0;
-    for (const std::string_view candidate : {"NaN", "Infinity"})
-      if (text.substr(i).starts_with(candidate)) word = candidate.size();
-    // Only a whole value is such a word; Infinity may have a sign.
-    const bool signed_infinity = word == 8 && i > 0 && text[i - 1] == '-';
-    if (i > 0 && !signed_infinity && (" \t\r\n,:["s).find(text[i - 1]) == std::string::npos) word = 0;
-    out += word == 0 ? text[i] : '0';
-    i += word == 0 ? 1 : word;
-  }
-  return out;
-}
-
 struct Member {
   std::size_t begin, end;  // from the key to after the value
   bool is_ours;            // its key is kKey
@@ -138,23 +113,31 @@ std::string without_our_members(std::string_view text) {
   return out;
 }
 
+std::string our_member(const ModelDefinition& definition) {
+  return "\n  \"" + std::string(kKey) + "\": " + dfloat11_value(definition);
+}
+
 }  // namespace
+
+std::string make_diffusers_config(const std::optional<std::string>& model_type,
+                                  const ModelDefinition& definition) {
+  std::string out = "{";
+  if (model_type) {
+    out += "\n  \"model_type\": ";
+    append_json_ascii(out, *model_type);
+    out += ',';
+  }
+  return out + our_member(definition) + "\n}";
+}
 
 Result<std::string> splice_dfloat11_config(const std::optional<std::string>& source_config,
                                            const ModelDefinition& definition, const std::string& file_name) {
-  const auto corrupt = [&](const std::string& what) {
-    return Unexpected(ErrorCode::kCorruptFile, printable(file_name) + ": " + what);
-  };
-  const std::string member = "\n  \"" + std::string(kKey) + "\": " + dfloat11_value(definition);
+  const std::string member = our_member(definition);
   if (!source_config) return "{" + member + "\n}";
   const std::string& source = *source_config;
 
-  // The validator would take a byte order mark as nothing and a NUL as the end of the text.
-  if (source.starts_with("\xEF\xBB\xBF"))
-    return corrupt("begins with a byte order mark, which loaders refuse: save it as plain UTF-8");
-  if (source.find('\0') != source.npos) return corrupt("holds a NUL byte: it is not JSON");
-  if (!nlohmann::json::accept(without_python_words(source))) return corrupt("is not valid JSON");
-  if (source[source.find_first_not_of(kSpace)] != '{') return corrupt("is not a JSON object");
+  if (auto parsed = parse_config_object(source, file_name); !parsed)
+    return Unexpected(std::move(parsed.error()));
 
   std::string out = without_our_members(source);
   const std::vector<Member> members = scan_top_level(out);

@@ -1,8 +1,8 @@
 // Puts `dfloat11_config` into a model's config.json.
 //
-// The source's bytes are kept, not re-written: numbers keep their spelling and keys their order, which a JSON
-// library would not promise (1e5 becomes 100000.0). So the text is validated and scanned, and one member is
-// spliced in.
+// In the diffusers layouts it is a new object. Else the source's bytes are kept, not re-written: numbers keep
+// their spelling and keys their order, which a JSON library would not promise (1e5 becomes 100000.0). So the
+// text is validated and scanned, and one member is spliced in.
 #pragma once
 
 #include <optional>
@@ -19,5 +19,10 @@ namespace weightpress::model {
 /// kCorruptFile, naming `file_name`.
 Result<std::string> splice_dfloat11_config(const std::optional<std::string>& source_config,
                                            const ModelDefinition& definition, const std::string& file_name);
+
+/// A new object of these two keys (the first only if there is one), as Python's json.dump(indent=2) writes
+/// it.
+std::string make_diffusers_config(const std::optional<std::string>& model_type,
+                                  const ModelDefinition& definition);
 
 }  // namespace weightpress::model

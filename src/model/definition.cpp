@@ -20,29 +20,16 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t kMaxDefinitionBytes = std::uint64_t{4} << 20;
 constexpr int kMaxDepth = 16;
-constexpr std::array<std::string_view, 4> kLayouts = {"transformers", "diffusers", "diffusers-single",
-                                                      "comfyui"};
-constexpr std::array<std::string_view, 9> kTopLevelKeys = {"name",           "layout",       "family",
-                                                           "strip_prefixes", "pattern_dict", "rules",
-                                                           "provenance",     "$schema",      "description"};
+constexpr std::array<std::string_view, 10> kTopLevelKeys = {
+    "name",         "layout", "family",     "detection", "strip_prefixes",
+    "pattern_dict", "rules",  "provenance", "$schema",   "description"};
+constexpr std::array<std::string_view, 3> kDetectionKeys = {"all", "none", "config"};
 // The second half are notes for people.
-constexpr std::array<std::string_view, 17> kRuleKeys = {"format_version",
-                                                        "threads_per_block",
-                                                        "bytes_per_thread",
-                                                        "drop",
-                                                        "rename",
-                                                        "keep_only_prefix",
-                                                        "tied_lm_head",
-                                                        "file",
-                                                        "keep_dtype",
-                                                        "rename_evidence",
-                                                        "source_dtype",
-                                                        "also_used_by",
-                                                        "release_revision",
-                                                        "observed_release",
-                                                        "observed_f32_kept",
-                                                        "extended_model_key",
-                                                        "format_version_note"};
+constexpr std::array<std::string_view, 16> kRuleKeys = {
+    "format_version",   "threads_per_block", "bytes_per_thread",   "drop",
+    "rename",           "keep_only_prefix",  "tied_lm_head",       "file",
+    "keep_dtype",       "rename_evidence",   "source_dtype",       "also_used_by",
+    "release_revision", "observed_release",  "extended_model_key", "format_version_note"};
 
 class DefinitionReader {
  public:
@@ -59,6 +46,7 @@ class DefinitionReader {
                          "; it must be transformers, diffusers, diffusers-single or comfyui");
     }
     if (root.contains("family")) definition.family = string(root["family"], "family");
+    if (root.contains("detection")) read_detection(root["detection"], definition);
     if (root.contains("strip_prefixes"))
       definition.strip_prefixes = strings(root["strip_prefixes"], "strip_prefixes");
     read_pattern_dict(root, definition);
@@ -123,9 +111,29 @@ class DefinitionReader {
     return list;
   }
 
-  void check_pattern(const std::string& pattern, const std::string& key) const {
-    if (const auto compiled = NamePattern::compile(pattern); !compiled)
-      fail(key + ":", compiled.error().message);
+  NamePattern check_pattern(const std::string& pattern, const std::string& key) const {
+    auto compiled = NamePattern::compile(pattern);
+    if (!compiled) fail(key + ":", compiled.error().message);
+    return std::move(*compiled);
+  }
+
+  void read_detection(const Json& rules, ModelDefinition& definition) const {
+    if (!rules.is_array()) fail("detection", "must be a list of rules");
+    for (const Json& rule : rules) {
+      if (!rule.is_object()) fail("detection", "must be a list of objects");
+      check_keys(rule, kDetectionKeys, "detection.");
+      DetectionRule& read = definition.detection.emplace_back();
+      if (!rule.contains("all")) fail("detection.all", "is missing");
+      read.all = strings(rule["all"], "detection.all");
+      if (read.all.empty()) fail("detection.all", "must name a tensor");
+      if (rule.contains("none")) read.none = strings(rule["none"], "detection.none");
+      if (!rule.contains("config")) continue;
+      if (!rule["config"].is_object()) fail("detection.config", "must be an object of patterns");
+      for (const auto& item : rule["config"].items()) {
+        read.config.emplace_back(item.key(), string(item.value(), "detection.config." + item.key()));
+        check_pattern(read.config.back().second, "detection.config");
+      }
+    }
   }
 
   void read_pattern_dict(const Json& root, ModelDefinition& definition) const {
@@ -164,7 +172,11 @@ class DefinitionReader {
         if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
           fail("rules.rename", "must be a list of pairs [pattern, replacement]");
         definition.rename.push_back({pair[0].get<std::string>(), pair[1].get<std::string>()});
-        check_pattern(definition.rename.back().pattern, "rules.rename");
+        const RenameRule& rule = definition.rename.back();
+        if (const std::string wrong =
+                check_pattern(rule.pattern, "rules.rename").check_replacement(rule.replacement);
+            !wrong.empty())
+          fail("rules.rename:", "the replacement " + in_quotes(rule.replacement) + " " + wrong);
       }
     }
     if (const Json* value = find("keep_only_prefix"))
@@ -175,10 +187,12 @@ class DefinitionReader {
     }
     if (const Json* value = find("file")) {
       definition.file = string(*value, "rules.file");
-      if (!definition.file.ends_with(".safetensors") || definition.file.find('/') != std::string::npos)
+      if (!definition.file.ends_with(".safetensors") || definition.file.find('/') != std::string::npos ||
+          escaped_for_terminal(definition.file) != definition.file || definition.file.size() > 255)
         fail("rules.file", "must be the plain name of a .safetensors file");
     }
     if (const Json* value = find("keep_dtype")) definition.keep_dtype = strings(*value, "rules.keep_dtype");
+    for (const std::string& pattern : definition.keep_dtype) check_pattern(pattern, "rules.keep_dtype");
   }
 
   const std::string& source_name_;
@@ -186,8 +200,16 @@ class DefinitionReader {
 
 }  // namespace
 
+bool is_single_file(std::string_view layout) {
+  return layout == "diffusers-single" || layout == "comfyui";
+}
+
+std::string read_definition_text(const std::filesystem::path& path) {
+  return read_whole_file(path, kMaxDefinitionBytes);
+}
+
 ModelDefinition load_definition(const std::filesystem::path& path) {
-  return parse_definition(read_whole_file(path, kMaxDefinitionBytes), path.string());
+  return parse_definition(read_definition_text(path), path.string());
 }
 
 ModelDefinition parse_definition(const std::string& text, const std::string& source_name) {

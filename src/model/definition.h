@@ -5,9 +5,11 @@
 // the file at its word and is strict, since a misspelt key would silently change what is written.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,10 +27,19 @@ struct RenameRule {
   std::string replacement;
 };
 
+/// One way to know a model: all conditions must hold.
+struct DetectionRule {
+  std::vector<std::string> all;   ///< tensors that must be there, named as key rules leave them
+  std::vector<std::string> none;  ///< tensors that must not be there
+  /// Keys of config.json whose value, a string, must match a regular expression.
+  std::vector<std::pair<std::string, std::string>> config;
+};
+
 struct ModelDefinition {
   std::string name;
   std::string layout;  ///< "transformers", "diffusers", "diffusers-single" or "comfyui"
   std::string family;
+  std::vector<DetectionRule> detection;  ///< any of them; empty: chosen by name only
   std::vector<std::string> strip_prefixes;
   std::vector<UnitPattern> pattern_dict;
 
@@ -38,11 +49,20 @@ struct ModelDefinition {
   std::uint64_t bytes_per_thread = 8;                    ///< for config.json; the format fixes it
   std::vector<std::string> drop;        ///< regular expressions (search) of tensors to leave out
   std::vector<RenameRule> rename;       ///< applied in order
-  std::string keep_only_prefix;         ///< empty: keep all
+  std::string keep_only_prefix;         ///< where a tensor's name begins with it, only such tensors are kept
   bool tied_lm_head = false;            ///< an absent lm_head is made from the embedding
   std::string file;                     ///< name of the single file; empty: the layout's own
-  std::vector<std::string> keep_dtype;  ///< tensors that a cast leaves alone
+  std::vector<std::string> keep_dtype;  ///< regular expressions of tensors that a cast leaves alone
 };
+
+inline constexpr std::array<std::string_view, 4> kLayouts = {"transformers", "diffusers", "diffusers-single",
+                                                             "comfyui"};
+
+/// Whether a layout puts everything into one file.
+bool is_single_file(std::string_view layout);
+
+/// The text of a definition's file. Throws what File throws; kCorruptFile if it is too long to be one.
+std::string read_definition_text(const std::filesystem::path& path);
 
 /// Throws kBadDefinition with file and key if the content is wrong, what File throws if it cannot be read.
 ModelDefinition load_definition(const std::filesystem::path& path);

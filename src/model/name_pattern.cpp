@@ -46,6 +46,10 @@ struct NamePattern::Compiled {
   std::string text;
   std::unique_ptr<pcre2_code, Free> code;
   std::unique_ptr<pcre2_match_context, Free> limits;
+  std::uint32_t num_groups = 0;
+
+  /// The match and its groups; nothing if there is none.
+  std::unique_ptr<pcre2_match_data, Free> match(std::string_view name, std::uint32_t num_pairs) const;
 };
 
 NamePattern::NamePattern(std::unique_ptr<Compiled> compiled) : compiled_(std::move(compiled)) {}
@@ -53,23 +57,25 @@ NamePattern::NamePattern(NamePattern&&) noexcept = default;
 NamePattern& NamePattern::operator=(NamePattern&&) noexcept = default;
 NamePattern::~NamePattern() = default;
 
-Result<NamePattern> NamePattern::compile(std::string_view pattern) {
+Result<NamePattern> NamePattern::compile(std::string_view pattern, Match match) {
   const auto bad = [&](const std::string& why) {
     return Unexpected(ErrorCode::kBadDefinition, "pattern " + in_quotes(pattern) + " is not valid: " + why);
   };
   // PCRE2's own verbs; Python has nothing of the kind.
   if (pattern.starts_with("(*")) return bad("there is nothing to repeat before '*'");
 
-  // Both ends are anchored, so that alternatives are tried until one spans the name. `$` keeps Python's
-  // meaning (also before a final line break), which is PCRE2's default; `.` is anything but a line feed.
-  constexpr std::uint32_t kOptions =
-      PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_NEVER_BACKSLASH_C;
+  // For a whole match both ends are anchored, so that alternatives are tried until one spans the name. `$`
+  // keeps Python's meaning (also before a final line break), which is PCRE2's default; `.` is anything but a
+  // line feed.
+  // With PCRE2_ALT_BSUX \uXXXX is a character, as in Python.
+  std::uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_ALT_BSUX;
+  if (match == Match::kWhole) options |= PCRE2_ANCHORED | PCRE2_ENDANCHORED;
   const auto context = owned(pcre2_compile_context_create(nullptr));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE error_offset = 0;
   pcre2_code* code =
-      pcre2_compile(bytes_of(pattern), pattern.size(), kOptions, &error, &error_offset, context.get());
+      pcre2_compile(bytes_of(pattern), pattern.size(), options, &error, &error_offset, context.get());
   if (code == nullptr) return bad(pcre2_message(error) + " (at byte " + std::to_string(error_offset) + ")");
 
   auto compiled = std::make_unique<Compiled>();
@@ -78,18 +84,52 @@ Result<NamePattern> NamePattern::compile(std::string_view pattern) {
   compiled->limits = owned(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(compiled->limits.get(), kMatchLimit);
   pcre2_set_heap_limit(compiled->limits.get(), kHeapLimitKib);
+  pcre2_pattern_info(compiled->code.get(), PCRE2_INFO_CAPTURECOUNT, &compiled->num_groups);
   return NamePattern(std::move(compiled));
 }
 
-bool NamePattern::full_match(std::string_view name) const {
-  const auto groups = owned(pcre2_match_data_create(1, nullptr));  // one a call: calls may run at once
-  const int status = pcre2_match(compiled_->code.get(), bytes_of(name), name.size(), 0, 0, groups.get(),
-                                 compiled_->limits.get());
-  if (status >= 0) return true;
-  if (status == PCRE2_ERROR_NOMATCH) return false;
-  throw Error(ErrorCode::kBadDefinition, "pattern " + in_quotes(compiled_->text) +
-                                             " could not be matched against " + in_quotes(name) + ": " +
-                                             pcre2_message(status) + "; simplify the pattern");
+std::unique_ptr<pcre2_match_data, Free> NamePattern::Compiled::match(std::string_view name,
+                                                                     std::uint32_t num_pairs) const {
+  auto groups = owned(pcre2_match_data_create(num_pairs, nullptr));  // one a call: calls may run at once
+  const int status = pcre2_match(code.get(), bytes_of(name), name.size(), 0, 0, groups.get(), limits.get());
+  if (status >= 0) return groups;
+  if (status == PCRE2_ERROR_NOMATCH) return nullptr;
+  throw Error(ErrorCode::kBadDefinition, "pattern " + in_quotes(text) + " could not be matched against " +
+                                             in_quotes(name) + ": " + pcre2_message(status) +
+                                             "; simplify the pattern");
+}
+
+bool NamePattern::matches(std::string_view name) const {
+  return compiled_->match(name, 1) != nullptr;
+}
+
+std::optional<std::string> NamePattern::replace(std::string_view name, std::string_view replacement) const {
+  const auto groups = compiled_->match(name, compiled_->num_groups + 1);
+  if (!groups) return std::nullopt;
+  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(groups.get());
+  std::string out(name.substr(0, ends[0]));
+  for (std::size_t i = 0; i < replacement.size(); ++i) {
+    if (replacement[i] != '\\') {
+      out += replacement[i];
+    } else if (const char c = replacement[++i]; c == '\\') {
+      out += c;
+    } else if (const auto group = static_cast<std::size_t>(c - '0'); ends[2 * group] != PCRE2_UNSET) {
+      out += name.substr(ends[2 * group], ends[2 * group + 1] - ends[2 * group]);
+    }
+  }
+  return out.append(name.substr(ends[1]));
+}
+
+std::string NamePattern::check_replacement(std::string_view replacement) const {
+  for (std::size_t i = 0; i < replacement.size(); ++i) {
+    if (replacement[i] != '\\') continue;
+    const char c = ++i < replacement.size() ? replacement[i] : '\0';
+    if (c == '\\') continue;
+    if (c < '1' || c > '9') return "has a backslash that is neither \\\\ nor \\1 to \\9";
+    if (static_cast<std::uint32_t>(c - '0') > compiled_->num_groups)
+      return std::string("refers to group ") + c + ", which the pattern does not have";
+  }
+  return {};
 }
 
 }  // namespace weightpress::model

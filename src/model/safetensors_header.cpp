@@ -1,13 +1,17 @@
 #include "model/safetensors_header.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <tuple>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "model/foreign_file.h"
 #include "model/text.h"
 
 namespace weightpress::model {
@@ -18,9 +22,8 @@ using nlohmann::json;
 constexpr std::uint64_t kLengthBytes = 8;
 // Values of unknown keys are skipped; nothing legal nests deeper.
 constexpr unsigned kMaxSkipDepth = 64;
-// Far above what any framework makes (torch 64, numpy 64); keeps a hostile list of ones from filling the
-// memory.
-constexpr std::size_t kMaxDimensions = 1024;
+// As much of a key as messages need: in_quotes() cuts before.
+constexpr std::size_t kKeptKeyBytes = 2'000;
 
 Unexpected corrupt(const std::string& file_name, const std::string& what) {
   return Unexpected(ErrorCode::kCorruptFile, printable(file_name) + ": " + what);
@@ -32,17 +35,180 @@ Unexpected corrupt_tensor(const std::string& file_name, const std::string& tenso
   return failure;
 }
 
+bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+// The header's text for the parser, byte by byte from pieces, so that it is never held as a whole.
+//
+// The parser has one weakness: it keeps all bytes since the last string or number began, and if it fails it
+// copies them several times, control characters eightfold. So of each run of white space it sees the first
+// character only, and what is between quotes and between strings is bounded. For that this class follows
+// where strings begin and end; it may be wrong only where the text is no JSON, and there the parser stops.
+//
+// State: next_ to span_end_ may be given out as it is; span_end_ to piece_end_ is not yet looked at.
+class HeaderText {
+ public:
+  // The next piece, which must stay in place until the next call; empty at the end.
+  using ReadPiece = std::function<std::string_view()>;
+
+  HeaderText(const std::string& file_name, ReadPiece read_piece)
+      : file_name_(file_name), read_piece_(std::move(read_piece)) {}
+
+  // What the parser wants: two iterators, of which the second only tells the end.
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = char;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const char*;
+    using reference = char;
+
+    explicit Iterator(HeaderText* text) : text_(text) {}
+    char operator*() const { return *text_->next_; }
+    Iterator& operator++() {
+      ++text_->next_;
+      return *this;
+    }
+    bool operator==(const Iterator&) const { return !text_->has_next(); }
+
+   private:
+    HeaderText* text_;
+  };
+  Iterator begin() { return Iterator(this); }
+  Iterator end() { return Iterator(this); }
+
+  // Why the text ended early, if it did. Goes before what the parser thinks of the end.
+  std::optional<Unexpected> failure;
+
+  // White space that was not given out, up to where the parser is.
+  std::uint64_t skipped_bytes() const { return skipped_bytes_; }
+
+ private:
+  bool has_next() { return next_ != span_end_ || next_span(); }
+
+  // Called with next_ at span_end_. Afterwards at least one byte may be given out, or this is the end.
+  bool next_span() {
+    if (failure) return false;
+    do {
+      if (next_ == piece_end_ && !next_piece()) return false;
+      if (after_space_) skip_space();
+    } while (next_ == piece_end_);
+    after_space_ = false;
+    // The parser would take it for the end of the text.
+    if (*next_ == '\0') return fail("the header holds a NUL byte (at its byte " + place_of(next_) + ")");
+
+    const char* c = next_;
+    while (!failure && c != piece_end_ && *c != '\0' && !(after_space_ && is_space(*c)))
+      c = in_text_ ? pass_text(c) : pass_between_texts(c);
+    if (!failure) span_end_ = c;
+    return !failure;
+  }
+
+  bool next_piece() {
+    piece_offset_ += piece_.size();
+    piece_ = read_piece_();
+    next_ = span_end_ = piece_.data();
+    piece_end_ = next_ + piece_.size();
+    return !piece_.empty();
+  }
+
+  void skip_space() {
+    const char* const begin = next_;
+    while (next_ != piece_end_ && is_space(*next_)) ++next_;
+    span_end_ = next_;
+    skipped_bytes_ += static_cast<std::uint64_t>(next_ - begin);
+  }
+
+  // From inside a string to behind its closing quote, or to where next_span() has to look.
+  const char* pass_text(const char* c) {
+    const char* const begin = c;
+    for (; c != piece_end_ && *c != '\0'; ++c) {
+      if (after_backslash_) {
+        after_backslash_ = false;
+      } else if (*c == '\\') {
+        after_backslash_ = true;
+      } else if (*c == '"') {
+        in_text_ = false;
+        break;
+      }
+    }
+    count_run("text", c - begin, kMaxTextBytes);
+    if (in_text_) return c;
+    run_bytes_ = 0;
+    return c + 1;
+  }
+
+  // From outside a string to behind the next opening quote, or to where next_span() has to look.
+  const char* pass_between_texts(const char* c) {
+    const char* const begin = c;
+    for (; c != piece_end_ && *c != '\0'; ++c) {
+      if (*c == '"') {
+        in_text_ = true;
+        after_space_ = false;
+        break;
+      }
+      const bool space = is_space(*c);
+      if (space && after_space_) break;
+      after_space_ = space;
+    }
+    count_run("list or number", c - begin, kMaxBytesBetweenTexts);
+    if (!in_text_) return c;
+    run_bytes_ = 0;
+    return c + 1;
+  }
+
+  void count_run(const char* what, std::ptrdiff_t bytes, std::uint64_t most) {
+    run_bytes_ += static_cast<std::uint64_t>(bytes);
+    if (run_bytes_ > most) {
+      fail(std::string("a ") + what + " in its header has more than " + std::to_string(most) +
+           " bytes, as no model's does: it is damaged or not a model");
+    }
+  }
+
+  std::string place_of(const char* c) const {
+    return std::to_string(piece_offset_ + static_cast<std::uint64_t>(c - piece_.data()) + 1);
+  }
+
+  // next_ is span_end_ here: nothing more is given out.
+  bool fail(const std::string& what) {
+    failure = corrupt(file_name_, what);
+    return false;
+  }
+
+  const std::string& file_name_;
+  ReadPiece read_piece_;
+  std::string_view piece_;
+  std::uint64_t piece_offset_ = 0;  // in the header
+  const char* next_ = nullptr;
+  const char* span_end_ = nullptr;
+  const char* piece_end_ = nullptr;
+  std::uint64_t skipped_bytes_ = 0;
+  std::uint64_t run_bytes_ = 0;   // given out since the last quote
+  bool in_text_ = false;          // between quotes
+  bool after_backslash_ = false;  // in a text
+  bool after_space_ = false;      // outside
+};
+
 // One pass over the header's events. Knows the shape of a header, not yet whether its numbers are true.
 class HeaderEvents final : public json::json_sax_t {
  public:
-  explicit HeaderEvents(const std::string& file_name) : file_name_(file_name) {}
+  HeaderEvents(const std::string& file_name, const HeaderText& text) : file_name_(file_name), text_(text) {}
+
+  // Where a key of the metadata stands in metadata_json, quotes included: at most as long as the header.
+  struct MetadataKey {
+    std::uint32_t offset_bytes;
+    std::uint32_t size_bytes;
+  };
+  static_assert(kMaxHeaderBytes <= std::numeric_limits<std::uint32_t>::max());
 
   SafetensorsHeader header;
+  std::vector<MetadataKey> metadata_keys;
   std::optional<Unexpected> failure;
 
   bool null() override {
     // The package reads a null as no metadata.
-    if (inside_ == Inside::kTop && at_metadata_) return header.has_metadata = false, true;
+    if (inside_ == Inside::kTop && at_metadata_) return true;
     return unexpected_value();
   }
   bool boolean(bool) override { return unexpected_value(); }
@@ -53,8 +219,9 @@ class HeaderEvents final : public json::json_sax_t {
   bool number_unsigned(json::number_unsigned_t value) override {
     if (skip_depth_ > 0) return true;
     if (inside_ == Inside::kShape) {
-      if (tensor().shape.size() == kMaxDimensions) return fail("has too many dimensions");
-      tensor().shape.push_back(value);
+      if (shape_.size() == kMaxDimensions)
+        return fail("has too many dimensions (more than " + std::to_string(kMaxDimensions) + ")");
+      shape_.push_back(value);
     } else if (inside_ == Inside::kOffsets) {
       if (num_offsets_ == 2) return fail("data_offsets must be two numbers, the first and the last byte");
       (num_offsets_++ == 0 ? tensor().begin_bytes : tensor().end_bytes) = value;
@@ -67,7 +234,7 @@ class HeaderEvents final : public json::json_sax_t {
   bool string(std::string& value) override {
     if (skip_depth_ > 0) return true;
     if (inside_ == Inside::kMetadata) {
-      header.metadata.back().second = std::move(value);
+      append_json_utf8(header.metadata_json, value);
     } else if (inside_ == Inside::kTensor && field_ == kDtype) {
       const std::optional<Dtype> dtype = parse_dtype(value);
       if (!dtype) return fail("has the unknown dtype " + in_quotes(value));
@@ -84,6 +251,7 @@ class HeaderEvents final : public json::json_sax_t {
       inside_ = Inside::kTop;
     } else if (inside_ == Inside::kTop && at_metadata_) {
       inside_ = Inside::kMetadata;
+      header.metadata_json = "{";
     } else if (inside_ == Inside::kTop) {
       inside_ = Inside::kTensor;
       fields_seen_ = 0;
@@ -100,6 +268,7 @@ class HeaderEvents final : public json::json_sax_t {
       for (const Field field : {kDtype, kShape, kOffsets})
         if ((fields_seen_ & field) == 0) return fail("has no " + std::string(field_name(field)));
     }
+    if (inside_ == Inside::kMetadata) header.metadata_json += '}';
     inside_ = inside_ == Inside::kTop ? Inside::kNothing : Inside::kTop;
     return true;
   }
@@ -108,6 +277,7 @@ class HeaderEvents final : public json::json_sax_t {
     if (skips_container()) return descend();
     if (inside_ != Inside::kTensor || field_ == kDtype) return unexpected_value();
     inside_ = field_ == kShape ? Inside::kShape : Inside::kOffsets;
+    shape_.clear();
     return true;
   }
 
@@ -115,6 +285,7 @@ class HeaderEvents final : public json::json_sax_t {
     if (skip_depth_ > 0) return --skip_depth_, true;
     if (inside_ == Inside::kOffsets && num_offsets_ != 2)
       return fail("data_offsets must be two numbers, the first and the last byte");
+    if (inside_ == Inside::kShape) tensor().shape = shape_;  // a copy has no room to grow
     inside_ = Inside::kTensor;
     return true;
   }
@@ -122,7 +293,7 @@ class HeaderEvents final : public json::json_sax_t {
   bool key(std::string& name) override {
     if (skip_depth_ > 0) return true;
     if (inside_ == Inside::kMetadata) {
-      header.metadata.emplace_back(std::move(name), std::string());
+      return add_metadata_key(name);
     } else if (inside_ == Inside::kTensor) {
       field_ = name == "dtype"          ? kDtype
                : name == "shape"        ? kShape
@@ -131,20 +302,22 @@ class HeaderEvents final : public json::json_sax_t {
       if ((fields_seen_ & field_) != 0) return fail("duplicate key " + in_quotes(name) + " in its entry");
       fields_seen_ |= field_;
     } else if (name == kMetadataKey) {
-      if (header.has_metadata) return fail_file("duplicate __metadata__ in the header");
-      header.has_metadata = at_metadata_ = true;
+      if (metadata_seen_) return fail_file("duplicate __metadata__ in the header");
+      metadata_seen_ = at_metadata_ = true;
     } else {
       at_metadata_ = false;
       if (name.size() > kMaxNameBytes)
         return fail_file("a tensor's name has " + std::to_string(name.size()) + " bytes; more than " +
                          std::to_string(kMaxNameBytes) + " are not a name of a model: " + in_quotes(name));
-      header.tensors.emplace_back().name = std::move(name);
+      if (header.tensors.size() == kMaxTensors) return fail_too_many("tensors", kMaxTensors);
+      header.tensors.emplace_back().name = std::string(name);  // a copy has no room to grow
     }
     return true;
   }
 
   bool parse_error(std::size_t position, const std::string&, const json::exception&) override {
-    return fail_file("the header is not valid JSON in UTF-8 (at its byte " + std::to_string(position) +
+    return fail_file("the header is not valid JSON in UTF-8 (at its byte " +
+                     std::to_string(position + text_.skipped_bytes()) +
                      "); the file is damaged or not a safetensors file");
   }
 
@@ -167,6 +340,25 @@ class HeaderEvents final : public json::json_sax_t {
     return false;
   }
 
+  bool fail_too_many(const std::string& things, std::size_t most) {
+    return fail_file("its header has more than " + std::to_string(most) + " " + things +
+                     ", as no model does: it is damaged or not a model");
+  }
+
+  bool add_metadata_key(const std::string& key) {
+    if (metadata_keys.size() == kMaxMetadataEntries)
+      return fail_too_many("entries in __metadata__", kMaxMetadataEntries);
+    std::string& json_text = header.metadata_json;
+    if (!metadata_keys.empty()) json_text += ',';
+    const std::size_t offset_bytes = json_text.size();
+    append_json_utf8(json_text, key);
+    metadata_keys.push_back({static_cast<std::uint32_t>(offset_bytes),
+                             static_cast<std::uint32_t>(json_text.size() - offset_bytes)});
+    json_text += ':';
+    metadata_key_ = key.substr(0, kKeptKeyBytes);
+    return true;
+  }
+
   // The format lets a reader meet keys it does not know in a tensor's entry.
   bool skips_container() const {
     return skip_depth_ > 0 || (inside_ == Inside::kTensor && field_ == kUnknown);
@@ -185,8 +377,7 @@ class HeaderEvents final : public json::json_sax_t {
         return at_metadata_ ? fail_file("__metadata__ must be an object of strings")
                             : fail("must be an object");
       case Inside::kMetadata:
-        return fail_file("__metadata__: the value of " + in_quotes(header.metadata.back().first) +
-                         " must be a string");
+        return fail_file("__metadata__: the value of " + in_quotes(metadata_key_) + " must be a string");
       default:
         break;
     }
@@ -195,22 +386,37 @@ class HeaderEvents final : public json::json_sax_t {
   }
 
   const std::string& file_name_;
+  const HeaderText& text_;
+  std::vector<std::uint64_t> shape_;  // of the current entry
+  std::string metadata_key_;          // whose value comes next
   Inside inside_ = Inside::kNothing;
   Field field_ = kUnknown;    // the key whose value comes next, in kTensor
   unsigned fields_seen_ = 0;  // of the current entry
   unsigned num_offsets_ = 0;  // of the current entry
   unsigned skip_depth_ = 0;   // containers open inside the value of an unknown key
+  bool metadata_seen_ = false;
   bool at_metadata_ = false;  // the key whose value comes next is __metadata__, in kTop
 };
 
-template <class Items, class Name>
-const std::string* find_duplicate(const Items& items, Name name) {
+const std::string* find_duplicate_name(const std::vector<TensorEntry>& tensors) {
   std::vector<const std::string*> names;
-  names.reserve(items.size());
-  for (const auto& item : items) names.push_back(&name(item));
-  std::sort(names.begin(), names.end(), [](auto* a, auto* b) { return *a < *b; });
-  const auto twin = std::adjacent_find(names.begin(), names.end(), [](auto* a, auto* b) { return *a == *b; });
+  names.reserve(tensors.size());
+  for (const TensorEntry& tensor : tensors) names.push_back(&tensor.name);
+  std::ranges::sort(names, {}, [](auto* name) -> auto& { return *name; });
+  const auto twin = std::ranges::adjacent_find(names, {}, [](auto* name) -> auto& { return *name; });
   return twin == names.end() ? nullptr : *twin;
+}
+
+// Keys are equal if they are spelled equally, as append_json_utf8 spells a text in one way.
+std::optional<std::string> find_duplicate_key(const std::string& metadata_json,
+                                              std::vector<HeaderEvents::MetadataKey>& keys) {
+  const auto spelling = [&](const HeaderEvents::MetadataKey& key) {
+    return std::string_view(metadata_json).substr(key.offset_bytes, key.size_bytes);
+  };
+  std::ranges::sort(keys, {}, spelling);
+  const auto twin = std::ranges::adjacent_find(keys, {}, spelling);
+  if (twin == keys.end()) return std::nullopt;
+  return json::parse(spelling(*twin)).get<std::string>();
 }
 
 std::string range_of(const TensorEntry& tensor) {
@@ -230,25 +436,35 @@ std::optional<std::string> find_wrong_size(const TensorEntry& tensor, std::uint6
   if (!num_elements || *num_elements > std::numeric_limits<std::uint64_t>::max() / 64)
     return "the number of elements of its shape overflows 64 bits";
   const auto size_bytes = checked_size_bytes(tensor.dtype, tensor.shape);
+  if (size_bytes == tensor.size_bytes()) return std::nullopt;
   const std::string elements =
       std::to_string(*num_elements) + " elements of " + std::string(dtype_name(tensor.dtype));
   if (!size_bytes) return elements + " are not a whole number of bytes";
-  if (*size_bytes != tensor.size_bytes()) {
-    return "data_offsets span " + std::to_string(tensor.size_bytes()) + " bytes, but " + elements + " take " +
-           std::to_string(*size_bytes);
-  }
-  return std::nullopt;
+  return "data_offsets span " + std::to_string(tensor.size_bytes()) + " bytes, but " + elements + " take " +
+         std::to_string(*size_bytes);
 }
 
+// In place: there may be a million tensors.
 void sort_by_place(std::vector<TensorEntry>& tensors) {
+  const auto place = [](const TensorEntry& tensor) {
+    return std::pair(tensor.begin_bytes, tensor.end_bytes);
+  };
+  if (std::ranges::is_sorted(tensors, {}, place)) return;  // as nearly all writers leave them
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(
-      order, {}, [&](std::size_t i) { return std::tuple(tensors[i].begin_bytes, tensors[i].end_bytes, i); });
-  std::vector<TensorEntry> sorted;
-  sorted.reserve(tensors.size());
-  for (const std::size_t i : order) sorted.push_back(std::move(tensors[i]));
-  tensors = std::move(sorted);
+  std::ranges::sort(order, {}, [&](std::size_t i) { return std::pair(place(tensors[i]), i); });
+  // Entry order[i] belongs to place i. Moves go round each cycle of places.
+  for (std::size_t first = 0; first < order.size(); ++first) {
+    if (order[first] == first) continue;
+    TensorEntry first_entry = std::move(tensors[first]);
+    std::size_t i = first;
+    while (order[i] != first) {
+      tensors[i] = std::move(tensors[order[i]]);
+      i = std::exchange(order[i], i);
+    }
+    tensors[i] = std::move(first_entry);
+    order[i] = i;
+  }
 }
 
 Result<void> check_tiling(const std::vector<TensorEntry>& tensors, std::uint64_t data_bytes,
@@ -277,21 +493,32 @@ Result<void> check_tiling(const std::vector<TensorEntry>& tensors, std::uint64_t
   return {};
 }
 
-// What people have under the name of a safetensors file when it is none.
-std::optional<std::string> recognise_other_file(std::string_view head) {
-  if (head.starts_with("version https://git-lfs"))
-    return "is a Git LFS pointer, not the file itself: fetch it with 'git lfs pull'";
-  if (head.starts_with("PK\x03\x04"))
-    return "is a zip archive (a PyTorch checkpoint?), not a safetensors file: convert it first";
-  if (head.starts_with("GGUF")) return "is a GGUF file, not a safetensors file: use the original checkpoint";
-  if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
-  head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
-  std::string start(head.substr(0, 9));
-  for (char& c : start) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  if (start == "<!doctype" || start.starts_with("<html") || start.starts_with("<?xml"))
-    return "is a web page (HTML), not a safetensors file: the download failed (a login page?); fetch it "
-           "again";
-  return std::nullopt;
+Result<SafetensorsHeader> parse(HeaderText& text, std::uint64_t data_bytes, const std::string& file_name) {
+  HeaderEvents events(file_name, text);
+  const bool parsed = json::sax_parse(text.begin(), text.end(), &events);
+  if (text.failure) return std::move(*text.failure);
+  if (!parsed) return std::move(*events.failure);
+  SafetensorsHeader& header = events.header;
+
+  if (const std::string* name = find_duplicate_name(header.tensors))
+    return corrupt_tensor(file_name, *name, "duplicate entry: the name stands in the header more than once");
+  if (const auto key = find_duplicate_key(header.metadata_json, events.metadata_keys))
+    return corrupt(file_name, "duplicate key " + in_quotes(*key) + " in __metadata__");
+  for (const TensorEntry& tensor : header.tensors)
+    if (const auto wrong = find_wrong_size(tensor, data_bytes))
+      return corrupt_tensor(file_name, tensor.name, *wrong);
+
+  sort_by_place(header.tensors);
+  if (auto tiling = check_tiling(header.tensors, data_bytes, file_name); !tiling)
+    return Unexpected(std::move(tiling.error()));
+  return std::move(header);
+}
+
+// The parser would take it as nothing.
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+Unexpected begins_with_byte_order_mark(const std::string& file_name) {
+  return corrupt(file_name, "the header begins with a byte order mark");
 }
 
 }  // namespace
@@ -312,30 +539,18 @@ std::optional<std::uint64_t> checked_size_bytes(Dtype dtype, const std::vector<s
   return bits / 8;
 }
 
-Result<SafetensorsHeader> parse_safetensors_header(std::string_view text, std::uint64_t data_bytes,
-                                                   const std::string& file_name) {
-  // The parser would take a byte order mark as nothing and a NUL as the end of the text.
-  if (text.starts_with("\xEF\xBB\xBF")) return corrupt(file_name, "the header begins with a byte order mark");
-  if (const std::size_t nul = text.find('\0'); nul != text.npos)
-    return corrupt(file_name, "the header holds a NUL byte (at its byte " + std::to_string(nul + 1) + ")");
-
-  HeaderEvents events(file_name);
-  if (!json::sax_parse(text.begin(), text.end(), &events)) return std::move(*events.failure);
-  SafetensorsHeader& header = events.header;
-  header.data_offset = kLengthBytes + text.size();
-
-  if (const auto* name = find_duplicate(header.tensors, [](auto& t) -> auto& { return t.name; }))
-    return corrupt_tensor(file_name, *name, "duplicate entry: the name stands in the header more than once");
-  if (const auto* name = find_duplicate(header.metadata, [](auto& pair) -> auto& { return pair.first; }))
-    return corrupt(file_name, "duplicate key " + in_quotes(*name) + " in __metadata__");
-  for (const TensorEntry& tensor : header.tensors)
-    if (const auto wrong = find_wrong_size(tensor, data_bytes))
-      return corrupt_tensor(file_name, tensor.name, *wrong);
-
-  sort_by_place(header.tensors);
-  if (auto tiling = check_tiling(header.tensors, data_bytes, file_name); !tiling)
-    return Unexpected(std::move(tiling.error()));
-  return std::move(header);
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view json_text, std::uint64_t data_bytes,
+                                                   const std::string& file_name, std::size_t piece_bytes) {
+  if (json_text.starts_with(kByteOrderMark)) return begins_with_byte_order_mark(file_name);
+  std::string_view rest = json_text;
+  HeaderText text(file_name, [&] {
+    const std::string_view piece = rest.substr(0, piece_bytes);
+    rest.remove_prefix(piece.size());
+    return piece;
+  });
+  auto header = parse(text, data_bytes, file_name);
+  if (header) header->data_offset = kLengthBytes + json_text.size();
+  return header;
 }
 
 Result<SafetensorsHeader> try_read_safetensors_header(const File& file) {
@@ -343,7 +558,7 @@ Result<SafetensorsHeader> try_read_safetensors_header(const File& file) {
   const std::uint64_t file_bytes = file.size_bytes();
   std::string head(std::min<std::uint64_t>(file_bytes, 512), '\0');
   file.read_at(head.data(), head.size(), 0);
-  if (const auto other = recognise_other_file(head)) return corrupt(file_name, *other);
+  if (auto other = recognise_foreign_tensor_file(head, file_name)) return std::move(*other);
   if (file_bytes < kLengthBytes) {
     return corrupt(file_name, "is only " + std::to_string(file_bytes) +
                                   " bytes long, too short for a safetensors file; download it again");
@@ -361,9 +576,22 @@ Result<SafetensorsHeader> try_read_safetensors_header(const File& file) {
     return corrupt(file_name, claim + "but ends after " + std::to_string(file_bytes - kLengthBytes) +
                                   ": it was cut short (download it again) or is not a safetensors file");
   }
-  std::string text(header_bytes, '\0');
-  file.read_at(text.data(), header_bytes, kLengthBytes);
-  return parse_safetensors_header(text, file_bytes - kLengthBytes - header_bytes, file_name);
+  const std::uint64_t data_offset = kLengthBytes + header_bytes;
+  const std::string_view header_head =
+      std::string_view(head).substr(kLengthBytes, std::min<std::uint64_t>(header_bytes, head.size()));
+  if (header_head.starts_with(kByteOrderMark)) return begins_with_byte_order_mark(file_name);
+
+  std::string piece(std::min<std::uint64_t>(header_bytes, kHeaderPieceBytes), '\0');
+  std::uint64_t next_offset = kLengthBytes;
+  HeaderText text(file_name, [&] {
+    const std::uint64_t bytes = std::min<std::uint64_t>(piece.size(), data_offset - next_offset);
+    file.read_at(piece.data(), bytes, next_offset);
+    next_offset += bytes;
+    return std::string_view(piece).substr(0, bytes);
+  });
+  auto header = parse(text, file_bytes - data_offset, file_name);
+  if (header) header->data_offset = data_offset;
+  return header;
 }
 
 SafetensorsHeader read_safetensors_header(const File& file) {

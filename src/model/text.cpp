@@ -106,6 +106,17 @@ std::string in_quotes(std::string_view text) {
   return std::string("'").append(printable(text)).append("'");
 }
 
+std::string replaced_non_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const CodePoint point = decode_utf8(text);
+    const std::size_t num_bytes = point.num_bytes == 0 ? 1 : point.num_bytes;
+    out += point.num_bytes == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, num_bytes);
+    text.remove_prefix(num_bytes);
+  }
+  return out;
+}
+
 void append_json_utf8(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {

@@ -18,6 +18,9 @@ std::string printable(std::string_view text);
 /// printable(text) in single quotes.
 std::string in_quotes(std::string_view text);
 
+/// `text` with each byte that is not UTF-8 replaced by U+FFFD.
+std::string replaced_non_utf8(std::string_view text);
+
 /// Appends `text`, which must be UTF-8, as a JSON string in the manner of serde_json (the safetensors
 /// package).
 void append_json_utf8(std::string& out, std::string_view text);

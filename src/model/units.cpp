@@ -8,40 +8,13 @@
 #include <weightpress/error.h>
 
 #include "model/name_pattern.h"
+#include "model/natural_order.h"
 #include "model/text.h"
 
 namespace weightpress::model {
 namespace {
 
 constexpr std::size_t kMaxFileNameBytes = 255;
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
-// "layers.9" before "layers.10": runs of digits compare as numbers, all else by bytes.
-bool natural_less(std::string_view a, std::string_view b) {
-  std::size_t i = 0, j = 0;
-  const auto digits_from = [](std::string_view text, std::size_t& position) {
-    while (position + 1 < text.size() && text[position] == '0' && is_digit(text[position + 1])) ++position;
-    const std::size_t begin = position;
-    while (position < text.size() && is_digit(text[position])) ++position;
-    return text.substr(begin, position - begin);
-  };
-  while (i < a.size() && j < b.size()) {
-    if (is_digit(a[i]) && is_digit(b[j])) {
-      const std::string_view x = digits_from(a, i), y = digits_from(b, j);
-      if (x.size() != y.size()) return x.size() < y.size();
-      if (x != y) return x < y;
-    } else if (a[i] != b[j]) {
-      return static_cast<unsigned char>(a[i]) < static_cast<unsigned char>(b[j]);
-    } else {
-      ++i, ++j;
-    }
-  }
-  if (i < a.size() || j < b.size()) return i == a.size();
-  return a < b;  // equal but for leading zeros
-}
 
 template <class Visit>
 void for_each_prefix(std::string_view name, Visit visit) {
@@ -60,7 +33,7 @@ Unexpected unit_error(ErrorCode code, std::string_view unit, const std::string& 
 // The work of one assign_units call. Views are into the tensors' names.
 class Assigner {
  public:
-  Assigner(const std::vector<SourceTensor>& tensors, const ModelDefinition& definition)
+  Assigner(const std::vector<ModelTensor>& tensors, const ModelDefinition& definition)
       : tensors_(tensors), definition_(definition) {}
 
   Result<UnitAssignment> run() {
@@ -69,7 +42,7 @@ class Assigner {
       if (!compiled) return Unexpected(std::move(compiled.error()));
       patterns_.push_back(std::move(*compiled));
     }
-    for (const SourceTensor& tensor : tensors_)
+    for (const ModelTensor& tensor : tensors_)
       for_each_prefix(tensor.name, [&](std::string_view module) { modules_.insert(module); });
 
     using Step = Result<void> (Assigner::*)();
@@ -86,7 +59,7 @@ class Assigner {
     for (std::size_t p = 0; p < patterns_.size(); ++p) {
       std::vector<std::string_view> matches;
       for (const std::string_view module : modules_)
-        if (patterns_[p].full_match(module)) matches.push_back(module);
+        if (patterns_[p].matches(module)) matches.push_back(module);
       if (matches.empty()) assignment_.unmatched_patterns.push_back(p);
       std::ranges::sort(matches, natural_less);
       for (const std::string_view module : matches) {
@@ -123,7 +96,7 @@ class Assigner {
     for (const std::string_view module : modules_)
       for (std::size_t dot = module.find('.'); dot != module.npos; dot = module.find('.', dot + 1))
         for (const NamePattern& pattern : patterns_)
-          if (pattern.full_match(module.substr(dot + 1))) return module.substr(0, dot + 1);
+          if (pattern.matches(module.substr(dot + 1))) return module.substr(0, dot + 1);
     return std::nullopt;
   }
 
@@ -148,12 +121,13 @@ class Assigner {
       Unit& unit = assignment_.units[u];
       const UnitPattern& pattern = definition_.pattern_dict[pattern_of_unit_[u]];
       std::vector<std::string> names;
-      if (pattern.attributes.empty() || find(unit.name + ".weight")) {
-        names.push_back(unit.name + ".weight");
-      } else {
-        for (const std::string& attribute : pattern.attributes)
-          names.push_back(unit.name + "." + attribute + ".weight");
-      }
+      for (const std::string& attribute : pattern.attributes)
+        names.push_back(unit.name + "." + attribute + ".weight");
+      // A linear layer or an embedding is a unit by itself, whatever attributes the pattern lists.
+      const std::string own = unit.name + ".weight";
+      const bool has_attributes =
+          std::ranges::any_of(names, [&](const std::string& name) { return find(name).has_value(); });
+      if (names.empty() || (!has_attributes && find(own))) names = {own};
       for (const std::string& name : names)
         if (auto claimed = claim(unit, name, pattern); !claimed) return claimed;
     }
@@ -174,21 +148,14 @@ class Assigner {
           ErrorCode::kBadDefinition, unit.name,
           "tensor " + in_quotes(name) + " is named twice by pattern " + in_quotes(pattern.pattern), name);
     }
-    const SourceTensor& tensor = tensors_[*index];
-    if (tensor.dtype != Dtype::kBf16) {
-      return unit_error(ErrorCode::kUnsupportedDtype, unit.name,
-                        "tensor " + in_quotes(name) + " is " + std::string(dtype_name(tensor.dtype)) +
-                            ", but only BF16 weights can be compressed: convert the model to BF16 first",
-                        name);
-    }
     claimed_[*index] = true;
     unit.tensors.push_back(*index);
-    unit.num_weights += tensor.size_bytes / 2;
+    unit.num_weights += tensors_[*index].num_elements;
     return {};
   }
 
   Result<void> check_file_names() {
-    if (definition_.layout == "comfyui" || definition_.layout == "diffusers-single") return {};
+    if (is_single_file(definition_.layout)) return {};
     const std::string rest = leftover_file_name(definition_);
     std::map<std::string, std::string_view> owners;
     for (const Unit& unit : assignment_.units) {
@@ -221,12 +188,12 @@ class Assigner {
   }
 
   std::optional<std::size_t> find(const std::string& name) const {
-    const auto found = std::ranges::lower_bound(tensors_, name, {}, &SourceTensor::name);
+    const auto found = std::ranges::lower_bound(tensors_, name, {}, &ModelTensor::name);
     if (found == tensors_.end() || found->name != name) return std::nullopt;
     return static_cast<std::size_t>(found - tensors_.begin());
   }
 
-  const std::vector<SourceTensor>& tensors_;
+  const std::vector<ModelTensor>& tensors_;
   const ModelDefinition& definition_;
   std::vector<NamePattern> patterns_;
   std::set<std::string_view> modules_;
@@ -238,13 +205,36 @@ class Assigner {
 
 }  // namespace
 
-Result<UnitAssignment> assign_units(const std::vector<SourceTensor>& tensors,
+Result<UnitAssignment> assign_units(const std::vector<ModelTensor>& tensors,
                                     const ModelDefinition& definition) {
   try {
     return Assigner(tensors, definition).run();
   } catch (const Error& error) {  // a pattern that takes too many steps
     return Unexpected(error.details());
   }
+}
+
+std::optional<std::size_t> find_not_bf16(const Unit& unit, const std::vector<ModelTensor>& tensors) {
+  const auto found = std::ranges::find_if(
+      unit.tensors, [&](std::size_t index) { return tensors[index].dtype != Dtype::kBf16; });
+  return found == unit.tensors.end() ? std::nullopt : std::optional(*found);
+}
+
+void keep_units(const std::vector<std::size_t>& unit_indices, UnitAssignment& assignment) {
+  std::vector<Unit> rest;
+  std::size_t next = 0;
+  for (std::size_t u = 0; u < assignment.units.size(); ++u) {
+    Unit& unit = assignment.units[u];
+    if (next == unit_indices.size() || unit_indices[next] != u) {
+      rest.push_back(std::move(unit));
+      continue;
+    }
+    ++next;
+    for (const auto& part : {unit.tensors, unit.siblings})
+      assignment.leftover.insert(assignment.leftover.end(), part.begin(), part.end());
+  }
+  std::ranges::sort(assignment.leftover);
+  assignment.units = std::move(rest);
 }
 
 std::string unit_file_name(std::string_view unit) {
@@ -254,7 +244,7 @@ std::string unit_file_name(std::string_view unit) {
 }
 
 std::string leftover_file_name(const ModelDefinition& definition) {
-  if (!definition.file.empty()) return definition.file;
+  if (is_single_file(definition.layout) && !definition.file.empty()) return definition.file;
   return definition.layout.starts_with("diffusers") ? "diffusion_pytorch_model.safetensors"
                                                     : "model.safetensors";
 }

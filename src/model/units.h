@@ -8,13 +8,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "format/result.h"
-#include "model/checkpoint.h"
 #include "model/definition.h"
+#include "model/model_view.h"
 
 namespace weightpress::model {
 
@@ -31,16 +32,22 @@ struct UnitAssignment {
   std::vector<std::size_t> unmatched_patterns;  ///< indices into pattern_dict that no module matched
 };
 
-/// `tensors` sorted by name, as Checkpoint has them. Errors: kNotFound (a unit lacks a weight),
-/// kBadDefinition (no unit at all, units that overlap, a pattern that runs for ever), kUnsupportedDtype,
-/// kNameConflict (file names).
-Result<UnitAssignment> assign_units(const std::vector<SourceTensor>& tensors,
+/// `tensors` sorted by name, as ModelView has them. Errors: kNotFound (a unit lacks a weight), kBadDefinition
+/// (no unit at all, units that overlap, a pattern that runs for ever), kNameConflict (file names). Types are
+/// not looked at.
+Result<UnitAssignment> assign_units(const std::vector<ModelTensor>& tensors,
                                     const ModelDefinition& definition);
+
+/// The unit's first tensor that is not BF16 and so cannot be compressed; nothing if all are.
+std::optional<std::size_t> find_not_bf16(const Unit& unit, const std::vector<ModelTensor>& tensors);
+
+/// Takes units out: their tensors and siblings become leftover.
+void keep_units(const std::vector<std::size_t>& unit_indices, UnitAssignment& assignment);
 
 /// The file of a unit in a folder layout: dots become underscores.
 std::string unit_file_name(std::string_view unit);
 
-/// The file for all tensors outside units; for single-file layouts, the one file.
+/// The file for all tensors outside units; in single-file layouts the one file, which a definition may name.
 std::string leftover_file_name(const ModelDefinition& definition);
 
 }  // namespace weightpress::model

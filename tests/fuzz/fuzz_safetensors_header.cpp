@@ -1,7 +1,8 @@
-// The header parser on arbitrary bytes: it must judge, not crash; and what it accepts must hold together and
-// survive being written by the planner and read again.
+// The header parser on arbitrary bytes: it must judge, not crash, and judge the same in small pieces; and
+// what it accepts must hold together and survive being written by the planner and read again.
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,9 +25,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint64_t data_bytes = data[0] + 256u * data[1];
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
   const auto header = parse_safetensors_header(text, data_bytes, "fuzz.safetensors");
+  const auto in_pieces = parse_safetensors_header(text, data_bytes, "fuzz.safetensors", 1 + size % 5);
+  require(header.has_value() == in_pieces.has_value());
   if (!header) {
+    require(header.error().message == in_pieces.error().message);
     require(!header.error().message.empty());
     return 0;
+  }
+
+  require(header->metadata_json == in_pieces->metadata_json && header->data_offset == 8 + text.size() &&
+          header->tensors.size() == in_pieces->tensors.size());
+  const std::string metadata = "{\"__metadata__\":" + header->metadata_json + "}";
+  if (!header->metadata_json.empty()) {
+    const auto read = parse_safetensors_header(metadata, 0, "metadata.safetensors");
+    require(read.has_value() && read->metadata_json == header->metadata_json);
   }
 
   std::uint64_t end = 0;

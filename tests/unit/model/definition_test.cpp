@@ -20,7 +20,7 @@ constexpr const char* kFull = R"({
     "drop": ["^accum_", "x$"], "rename": [["\\.scale$", ".weight"], ["a", "b"]], "keep_only_prefix": "model.",
     "tied_lm_head": true, "file": "f.safetensors", "keep_dtype": ["t.*"],
     "rename_evidence": "", "source_dtype": "", "also_used_by": [], "release_revision": "", "observed_release": {},
-    "observed_f32_kept": [], "extended_model_key": "", "format_version_note": ""
+    "extended_model_key": "", "format_version_note": ""
   }
 })";
 

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 bool matches(std::string_view pattern, std::string_view name) {
   auto compiled = NamePattern::compile(pattern);
-  return compiled.value().full_match(name);
+  return compiled.value().matches(name);
 }
 
 TEST(NamePattern, TheWholeNameMustMatch) {
@@ -65,7 +65,45 @@ TEST(NamePattern, CanBeMoved) {
   NamePattern moved = std::move(*a);
   auto b = NamePattern::compile("b");
   moved = std::move(*b);
-  EXPECT_TRUE(moved.full_match("b"));
+  EXPECT_TRUE(moved.matches("b"));
+}
+
+// Expected values: Python's re.sub(pattern, replacement, name, count=1).
+TEST(NamePattern, ReplacesTheFirstMatch) {
+  const auto replace = [](const char* pattern, const char* name, const char* replacement) {
+    const auto compiled = NamePattern::compile(pattern, NamePattern::Match::kFirst);
+    EXPECT_TRUE(compiled) << pattern;
+    EXPECT_EQ(compiled->check_replacement(replacement), "");
+    return compiled->replace(name, replacement);
+  };
+  EXPECT_EQ(replace("\\.scale$", "a.scale.scale", ".weight"), "a.scale.weight");
+  EXPECT_EQ(replace("l", "hello", "L"), "heLlo");
+  EXPECT_EQ(replace("(a)(b)?", "xay", "[\\2\\1\\\\]"), "x[a\\]y");
+  EXPECT_EQ(replace("^", "abc", "x."), "x.abc");
+  EXPECT_EQ(replace("b$", "abc", "x"), std::nullopt);
+}
+
+TEST(NamePattern, ReplacementsAreChecked) {
+  const auto pattern = NamePattern::compile("(a)", NamePattern::Match::kFirst);
+  ASSERT_TRUE(pattern);
+  EXPECT_EQ(pattern->check_replacement("\\1 $1 \\\\"), "");
+  for (const char* bad : {"\\2", "\\n", "\\", "\\0", "\\g<1>"})
+    EXPECT_NE(pattern->check_replacement(bad), "") << bad;
+}
+
+TEST(NamePattern, SearchFindsAnywhere) {
+  const auto pattern = NamePattern::compile("\\._extra_state$", NamePattern::Match::kFirst);
+  ASSERT_TRUE(pattern);
+  EXPECT_TRUE(pattern->matches("blocks.0._extra_state"));
+  EXPECT_FALSE(pattern->matches("blocks.0._extra_state.x"));
+}
+
+TEST(NamePattern, EscapesOfPython) {
+  const auto pattern = NamePattern::compile("gr\\u00f6\\xdfe");
+  ASSERT_TRUE(pattern);
+  EXPECT_TRUE(
+      pattern->matches("gr\xC3\xB6\xC3\x9F"
+                       "e"));
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "model/safetensors_header.h"
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+
 #include <gmock/gmock.h>
 
 #include "model_test_support.h"
@@ -43,9 +47,7 @@ TEST(SafetensorsHeader, ReadsTensorsInDataOrderAndMetadata) {
   EXPECT_EQ(header->tensors[1].begin_bytes, 4u);
   EXPECT_EQ(header->tensors[1].end_bytes, 10u);
   EXPECT_EQ(header->tensors[1].num_elements(), 6u);
-  EXPECT_TRUE(header->has_metadata);
-  EXPECT_EQ(header->metadata,
-            (std::vector<std::pair<std::string, std::string>>{{"format", "pt"}, {"x", ""}}));
+  EXPECT_EQ(header->metadata_json, R"({"format":"pt","x":""})");
   EXPECT_EQ(header->data_offset, 8u + 148u);
 }
 
@@ -55,7 +57,7 @@ TEST(SafetensorsHeader, LegalOddities) {
   EXPECT_TRUE(parse("{\n  \"a\" : {\n \"dtype\":\"U8\",\n\"shape\":[\n],\"data_offsets\":[0,\n1]}\n}\n", 1));
   const auto null_metadata = parse(R"({"__metadata__":null})", 0);  // as the package takes it
   ASSERT_TRUE(null_metadata);
-  EXPECT_FALSE(null_metadata->has_metadata);
+  EXPECT_EQ(null_metadata->metadata_json, "");
   EXPECT_TRUE(parse(
       "{\"" + std::string(kMaxNameBytes, 'a') + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0));
   EXPECT_THAT(failure("{\"" + std::string(kMaxNameBytes + 1, 'a') +
@@ -64,7 +66,7 @@ TEST(SafetensorsHeader, LegalOddities) {
               HasSubstr("4097 bytes"));
   const auto empty_metadata = parse(R"({"__metadata__":{}})", 0);
   ASSERT_TRUE(empty_metadata);
-  EXPECT_TRUE(empty_metadata->has_metadata);
+  EXPECT_EQ(empty_metadata->metadata_json, "{}");
   // A scalar, and tensors without data at the start, between and at the end.
   const auto header = parse(
       R"({"z":{"dtype":"F32","shape":[0,7],"data_offsets":[4,4]},"s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
@@ -126,9 +128,72 @@ TEST(SafetensorsHeader, EachFieldWrongInTurn) {
   EXPECT_THAT(field("\"BF16\"", "[4294967296,4294967296]", "[0,4]"), HasSubstr("overflows"));
   EXPECT_THAT(field("\"BF16\"", "[9223372036854775810]", "[0,4]"), HasSubstr("overflows"));
   EXPECT_THAT(field("\"F4\"", "[18446744073709551615]", "[0,4]"), HasSubstr("overflows"));
-  std::string ones = "[1";
-  for (int i = 0; i < 2000; ++i) ones += ",1";
-  EXPECT_THAT(field("\"BF16\"", ones + "]", "[0,4]"), HasSubstr("too many dimensions"));
+  // Each number at the ends of its range, alone, as a product and beyond.
+  for (const char* shape : {"[9223372036854775808]", "[18446744073709551615]", "[9223372036854775808,2]",
+                            "[18446744073709551615,18446744073709551615]", "[4294967296,4294967297]",
+                            "[2,9223372036854775807,3]"})
+    EXPECT_THAT(field("\"BF16\"", shape, "[0,4]"), HasSubstr("overflows")) << shape;
+  // 2^58 elements of 8 bytes are 2^61 bytes, less than 64 bits of bits.
+  EXPECT_THAT(field("\"F64\"", "[288230376151711743]", "[0,4]"), HasSubstr("take 2305843009213693944"));
+  EXPECT_THAT(field("\"F64\"", "[288230376151711744]", "[0,4]"), HasSubstr("overflows"));
+  for (const char* offsets :
+       {"[0,9223372036854775807]", "[0,9223372036854775808]", "[0,18446744073709551615]",
+        "[18446744073709551615,18446744073709551615]", "[5,5]"})
+    EXPECT_THAT(field("\"BF16\"", "[2]", offsets), HasSubstr("out of range")) << offsets;
+  EXPECT_THAT(field("\"BF16\"", "[2]", "[18446744073709551615,4]"), HasSubstr("end before they begin"));
+  EXPECT_THAT(field("\"BF16\"", "[2]", "[0,18446744073709551616]"), HasSubstr("list of non-negative"));
+}
+
+TEST(SafetensorsHeader, DimensionsUpTo64) {
+  const auto with_dimensions = [](unsigned count) {
+    std::string shape = "1";
+    for (unsigned i = 1; i < count; ++i) shape += ",1";
+    return entry(R"("dtype":"U8","data_offsets":[0,1],"shape":[)" + shape + "]");
+  };
+  const auto header = parse(with_dimensions(64), 1);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->tensors[0].shape, std::vector<std::uint64_t>(64, 1));
+  EXPECT_THAT(failure(with_dimensions(65), 1), HasSubstr("too many dimensions (more than 64)"));
+}
+
+// Many tensors in an order of their own, tensors without data among them.
+TEST(SafetensorsHeader, AnyOrderBecomesDataOrder) {
+  std::mt19937 random(1);
+  for (unsigned count = 1; count < 40; ++count) {
+    std::vector<unsigned> places(count);
+    std::iota(places.begin(), places.end(), 0u);
+    std::ranges::shuffle(places, random);
+    std::string json = "{";
+    for (const unsigned place : places) {
+      const std::string n = std::to_string(place);
+      json += "\"e" + n + R"(":{"dtype":"U8","shape":[0],"data_offsets":[)" + n + "," + n + "]},";
+      json += "\"t" + n + R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" + n + "," +
+              std::to_string(place + 1) + "]},";
+    }
+    json.back() = '}';
+    const auto header = parse(json, count);
+    ASSERT_TRUE(header) << header.error().message;
+    ASSERT_EQ(header->tensors.size(), 2 * count);
+    for (unsigned i = 0; i < count; ++i) {
+      EXPECT_EQ(header->tensors[2 * i].name, "e" + std::to_string(i));
+      EXPECT_EQ(header->tensors[2 * i + 1].name, "t" + std::to_string(i));
+      EXPECT_EQ(header->tensors[2 * i + 1].begin_bytes, i);
+      EXPECT_EQ(header->tensors[2 * i + 1].shape, (std::vector<std::uint64_t>{1}));
+    }
+  }
+}
+
+TEST(SafetensorsHeader, MetadataIsKeptAsCompactJson) {
+  const auto metadata = [](std::string_view json) {
+    const auto header = parse("{\"__metadata__\":" + std::string(json) + "}", 0);
+    return header ? header->metadata_json : header.error().message;
+  };
+  EXPECT_EQ(metadata("{ \"b\" : \"2\" ,\n\t\"a\" : \"1 \" }"), R"({"b":"2","a":"1 "})");
+  EXPECT_EQ(metadata(R"({"\u0061\/\u00e9\ud83d\ude00":"\u0000\u001f\u007f\"\\\n"})"),
+            "{\"a/\u00E9\U0001F600\":\"\\u0000\\u001f\x7f\\\"\\\\\\n\"}");
+  EXPECT_EQ(metadata(R"({"":""})"), R"({"":""})");
+  // Keys that only look alike are none twice.
+  EXPECT_EQ(metadata(R"({"\\n":"","\n":"","n":""})"), R"({"\\n":"","\n":"","n":""})");
 }
 
 TEST(SafetensorsHeader, MissingAndDuplicateFields) {
@@ -152,7 +217,11 @@ TEST(SafetensorsHeader, DuplicateNamesAreCalledSoWhateverTheirOffsets) {
   }
   EXPECT_THAT(failure(R"({"__metadata__":{"k":"1","k":"2"}})", 0),
               HasSubstr("duplicate key 'k' in __metadata__"));
+  // Spelled otherwise, with others between, and named as it is.
+  EXPECT_THAT(failure(R"({"__metadata__":{"x":"","\n\u0041":"1","b":"","\u000aA":"1"}})", 0),
+              HasSubstr("duplicate key '\\x0aA' in __metadata__"));
   EXPECT_THAT(failure(R"({"__metadata__":{},"__metadata__":{}})", 0), HasSubstr("duplicate __metadata__"));
+  EXPECT_THAT(failure(R"({"__metadata__":null,"__metadata__":{}})", 0), HasSubstr("duplicate __metadata__"));
 }
 
 TEST(SafetensorsHeader, MetadataHoldsStringsOnly) {
@@ -191,9 +260,21 @@ TEST(SafetensorsHeader, WhatIsNotAHeaderAtAll) {
   EXPECT_THAT(failure("{\"\xFF\":{}}", 0), HasSubstr("UTF-8"));
   EXPECT_THAT(failure("{\"\xC0\xAF\":{}}", 0), HasSubstr("UTF-8"));
   EXPECT_THAT(failure("{\"\\ud800\":{}}", 0), HasSubstr("not valid JSON"));
-  EXPECT_THAT(failure("{}\0"s, 0), HasSubstr("NUL"));
+  EXPECT_THAT(failure("{}\0"s, 0), HasSubstr("NUL byte (at its byte 3)"));
+  EXPECT_THAT(failure("\0"s, 0), HasSubstr("NUL byte (at its byte 1)"));
+  EXPECT_THAT(failure("{ \n \t\0}"s, 0), HasSubstr("NUL byte (at its byte 6)"));
+  EXPECT_THAT(failure("{\"a\0"s, 0), HasSubstr("NUL byte (at its byte 4)"));
+  EXPECT_THAT(failure("{\"a\\\0"s, 0), HasSubstr("NUL byte (at its byte 5)"));
   EXPECT_THAT(failure("{}\0 hidden"s, 0), HasSubstr("NUL"));
   EXPECT_THAT(failure("\xEF\xBB\xBF{}", 0), HasSubstr("byte order mark"));
+}
+
+TEST(SafetensorsHeader, FaultsAreToldWithTheirPlace) {
+  EXPECT_THAT(failure("{x", 0), HasSubstr("at its byte 2)"));
+  EXPECT_THAT(failure("{\n\n\n\n  \t\rx", 0), HasSubstr("at its byte 10)"));
+  EXPECT_THAT(failure("{" + std::string(1000, ' ') + "\"a\"" + std::string(1000, '\n') + "x", 0),
+              HasSubstr("at its byte 2005)"));
+  EXPECT_THAT(failure("{}" + std::string(1000, ' ') + "x", 0), HasSubstr("at its byte 1003)"));
 }
 
 TEST(SafetensorsHeader, DeepNestingIsRefusedNotFollowed) {
@@ -247,6 +328,11 @@ TEST(SafetensorsHeader, HeaderLengthsThatCannotBe) {
   EXPECT_THAT(failure_of("\x01\xE1\xF5\x05\0\0\0\0{}"s), HasSubstr("more than the 100000000"));
   EXPECT_THAT(failure_of("\0\xE1\xF5\x05\0\0\0\0{}"s), HasSubstr("ends after 2"));  // exactly the limit
   EXPECT_THAT(failure_of(std::string(16, '\xFF')), HasSubstr("more than the 100000000"));
+  EXPECT_THAT(failure_of("\0\0\0\0\0\0\0\x80{}"s), HasSubstr("has 9223372036854775808 bytes"));
+  EXPECT_THAT(failure_of("\0\0\0\0\0\0\0\0{}"s), HasSubstr("not valid JSON"));
+  EXPECT_THAT(failure_of("\1\0\0\0\0\0\0\0{}"s), HasSubstr("not valid JSON"));
+  EXPECT_THAT(failure_of(with_length("\xEF\xBB\xBF{}")), HasSubstr("byte order mark"));
+  EXPECT_THAT(failure_of(with_length("\xEF\xBB") + "\xBF"), HasSubstr("not valid JSON"));
 }
 
 TEST(SafetensorsHeader, OtherFilesAreToldByName) {

@@ -14,10 +14,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::vector<SourceTensor> model(std::vector<std::string> names) {
+std::vector<ModelTensor> model(std::vector<std::string> names) {
   std::ranges::sort(names);
-  std::vector<SourceTensor> tensors;
-  for (std::string& name : names) tensors.push_back({std::move(name), Dtype::kBf16, {2, 3}, 0, 0, 12});
+  std::vector<ModelTensor> tensors;
+  for (std::string& name : names)
+    tensors.push_back({.name = std::move(name), .dtype = Dtype::kBf16, .num_elements = 6});
   return tensors;
 }
 
@@ -29,14 +30,14 @@ ModelDefinition definition(std::vector<UnitPattern> patterns) {
   return result;
 }
 
-std::vector<std::string> names(const std::vector<SourceTensor>& tensors,
+std::vector<std::string> names(const std::vector<ModelTensor>& tensors,
                                const std::vector<std::size_t>& indices) {
   std::vector<std::string> result;
   for (const std::size_t i : indices) result.push_back(tensors[i].name);
   return result;
 }
 
-ErrorDetails failure(const std::vector<SourceTensor>& tensors, const ModelDefinition& rules) {
+ErrorDetails failure(const std::vector<ModelTensor>& tensors, const ModelDefinition& rules) {
   const auto assignment = assign_units(tensors, rules);
   if (assignment) return {ErrorCode::kIo, "accepted"};
   return assignment.error();
@@ -62,13 +63,23 @@ TEST(Units, ModulesBecomeUnitsInTheOrderOfTheDefinition) {
   EXPECT_THAT(assignment->unmatched_patterns, ElementsAre(2));
 }
 
-TEST(Units, OwnWeightMakesAttributesMoot) {
-  const auto tensors = model({"proj.weight", "proj.bias", "proj.q.weight"});
+TEST(Units, LinearLayersAreUnitsWhateverThePatternLists) {
+  const auto tensors = model({"proj.weight", "proj.bias", "proj.lora.weight"});
   const auto assignment = assign_units(tensors, definition({{"proj", {"q"}}}));
   ASSERT_TRUE(assignment);
   EXPECT_THAT(names(tensors, assignment->units[0].tensors), ElementsAre("proj.weight"));
-  EXPECT_THAT(names(tensors, assignment->units[0].siblings), ElementsAre("proj.bias", "proj.q.weight"));
+  EXPECT_THAT(names(tensors, assignment->units[0].siblings), ElementsAre("proj.bias", "proj.lora.weight"));
   EXPECT_THAT(assignment->leftover, IsEmpty());
+}
+
+TEST(Units, AttributesGoBeforeAWeightOfTheModulesOwn) {
+  // The official compressor takes a module's own weight only from linear layers and embeddings, which have no
+  // sub-modules.
+  const auto tensors = model({"proj.weight", "proj.q.weight"});
+  const auto assignment = assign_units(tensors, definition({{"proj", {"q"}}}));
+  ASSERT_TRUE(assignment);
+  EXPECT_THAT(names(tensors, assignment->units[0].tensors), ElementsAre("proj.q.weight"));
+  EXPECT_THAT(names(tensors, assignment->units[0].siblings), ElementsAre("proj.weight"));
 }
 
 TEST(Units, NamesAreOrderedNaturally) {
@@ -91,15 +102,25 @@ TEST(Units, AMissingWeightIsNamed) {
   EXPECT_THAT(failure(model({"head.bias"}), definition({{"head", {}}})).message, HasSubstr("'head.weight'"));
 }
 
-TEST(Units, OtherDtypesAreNamed) {
+TEST(Units, OtherDtypesAreFound) {
   auto tensors = model({"l.0.q.weight", "l.0.k.weight", "l.0.norm.weight"});
   tensors[1].dtype = Dtype::kF32;  // a sibling may be anything
-  EXPECT_TRUE(assign_units(tensors, definition({{"l\\.\\d", {"q", "k"}}})));
+  const auto assignment = assign_units(tensors, definition({{"l\\.\\d", {"q", "k"}}}));
+  ASSERT_TRUE(assignment);
+  EXPECT_EQ(find_not_bf16(assignment->units[0], tensors), std::nullopt);
   tensors[2].dtype = Dtype::kF16;
-  const ErrorDetails error = failure(tensors, definition({{"l\\.\\d", {"q", "k"}}}));
-  EXPECT_EQ(error.code, ErrorCode::kUnsupportedDtype);
-  EXPECT_EQ(error.tensor, "l.0.q.weight");
-  EXPECT_THAT(error.message, AllOf(HasSubstr("'l.0.q.weight' is F16"), HasSubstr("BF16")));
+  EXPECT_EQ(find_not_bf16(assignment->units[0], tensors), 2u);
+}
+
+TEST(Units, KeptUnitsBecomeLeftover) {
+  const auto tensors = model({"a.weight", "l.0.q.weight", "l.0.q.bias", "l.1.q.weight", "l.2.q.weight"});
+  auto assignment = assign_units(tensors, definition({{"l\\.\\d", {"q"}}}));
+  ASSERT_TRUE(assignment);
+  keep_units({0, 2}, *assignment);
+  ASSERT_EQ(assignment->units.size(), 1u);
+  EXPECT_EQ(assignment->units[0].name, "l.1");
+  EXPECT_THAT(names(tensors, assignment->leftover),
+              ElementsAre("a.weight", "l.0.q.bias", "l.0.q.weight", "l.2.q.weight"));
 }
 
 TEST(Units, OverlapsAreRefused) {

@@ -1,5 +1,5 @@
 // OUT is absent, old or complete; what is not ours is never removed.
-#include "job/output_folder.h"
+#include "job/output.h"
 
 #include <fstream>
 
@@ -115,11 +115,18 @@ TEST_F(OutputFolderTest, SecondRunIsKeptOut) {
 
 TEST_F(OutputFolderTest, CompleteOutputOfARunThatWasStoppedAtTheRenameIsTakenUp) {
   put(partial() / "a", "complete");
-  put(partial() / "config.json", "{\"dfloat11_config\": {}}");
+  put(partial() / "weightpress.json", "{\n \"weightpress\": \"0.1.0\"}");
   OutputFolder output(out(), false);
   EXPECT_TRUE(output.removed_remains());
   EXPECT_FALSE(fs::exists(output.file("a")));
-  EXPECT_FALSE(fs::exists(output.file("config.json")));
+  EXPECT_FALSE(fs::exists(output.file("weightpress.json")));
+}
+
+TEST_F(OutputFolderTest, ModelOfSomebodyElseAtThatNameIsNotTouched) {
+  put(partial() / "config.json", "{\"dfloat11_config\": {}}");
+  put(partial() / "weightpress.json", "[\"weightpress\"]");
+  expect_refused([&] { OutputFolder(out(), true); }, ErrorCode::kOutputExists, "in the way");
+  EXPECT_TRUE(fs::exists(partial() / "config.json"));
 }
 
 TEST_F(OutputFolderTest, OldOutputThatWasBeingDeletedIsTakenUp) {
@@ -164,6 +171,78 @@ TEST_F(OutputFolderTest, OldOutputIsLockedUntilItIsGone) {
   EXPECT_EQ(get(out() / "a"), "new");
   // The lock went with the folder: the next run is not kept out.
   OutputFolder next(out(), true);
+}
+
+class OutputFileTest : public OutputFolderTest {
+ protected:
+  fs::path out() const { return folder_ / "x.safetensors"; }
+  fs::path partial() const { return folder_ / "x.safetensors.partial"; }
+
+  /// A finished run with a record and a config.json of this content.
+  std::string write(bool force, const std::string& config) {
+    OutputFile output(
+        out(),
+        {{.name = "x.weightpress.json", .is_record = true}, {.name = "config.json", .content = config}},
+        force);
+    put(output.file("x.safetensors"), "tensors");
+    put(output.file("x.weightpress.json"), "record");
+    put(output.file("config.json"), config);
+    EXPECT_NE(get_if_there(out()), "tensors");
+    return output.finish();
+  }
+  static std::string get_if_there(const fs::path& path) { return fs::exists(path) ? get(path) : ""; }
+};
+
+TEST_F(OutputFileTest, AppearsBesideItsSideFiles) {
+  EXPECT_EQ(write(false, "config"), "");
+  EXPECT_EQ(get(out()), "tensors");
+  EXPECT_EQ(get(folder_ / "x.weightpress.json"), "record");
+  EXPECT_EQ(get(folder_ / "config.json"), "config");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 3);
+}
+
+TEST_F(OutputFileTest, ExistingFileIsReplacedWithForceOnly) {
+  put(out(), "old");
+  expect_refused([&] { write(false, "config"); }, ErrorCode::kOutputExists, "--force");
+  EXPECT_EQ(get(out()), "old");
+  EXPECT_FALSE(fs::exists(folder_ / "config.json"));
+  EXPECT_EQ(write(true, "config"), "");
+  EXPECT_EQ(get(out()), "tensors");
+}
+
+TEST_F(OutputFileTest, ConfigOfAnotherModelIsInTheWay) {
+  put(folder_ / "config.json", "of another model");
+  expect_refused([&] { write(false, "config"); }, ErrorCode::kOutputExists, "config.json");
+  EXPECT_EQ(get(folder_ / "config.json"), "of another model");
+  EXPECT_FALSE(fs::exists(partial()));
+  expect_refused([&] { write(true, "config"); }, ErrorCode::kOutputExists, "config.json");
+  put(folder_ / "config.json", "{\"dfloat11_config\": 1}");
+  expect_refused([&] { write(false, "config"); }, ErrorCode::kOutputExists, "config.json");
+  put(folder_ / "config.json", "config");  // what a run leaves that was stopped between the renames
+  EXPECT_EQ(write(false, "config"), "");
+}
+
+TEST_F(OutputFileTest, RecordsAreReplacedAndOtherFilesOfTheirNameAreNot) {
+  put(folder_ / "x.weightpress.json", "my notes");
+  expect_refused([&] { write(false, "config"); }, ErrorCode::kOutputExists, "weightpress.json");
+  EXPECT_EQ(get(folder_ / "x.weightpress.json"), "my notes");
+  put(folder_ / "x.weightpress.json", "{\n \"weightpress\": \"0.1.0\"}");
+  EXPECT_EQ(write(false, "config"), "");
+}
+
+TEST_F(OutputFileTest, FolderInTheWayIsKeptEvenWithForce) {
+  put(out() / "thesis.txt", "years of work");
+  expect_refused([&] { write(true, "config"); }, ErrorCode::kOutputExists, "not a file");
+  EXPECT_EQ(get(out() / "thesis.txt"), "years of work");
+}
+
+TEST_F(OutputFileTest, FileThatAppearsMeanwhileIsNotReplaced) {
+  OutputFile output(out(), {}, false);
+  put(output.file("x.safetensors"), "tensors");
+  put(out(), "theirs");
+  expect_refused([&] { output.finish(); }, ErrorCode::kOutputExists, "appeared");
+  EXPECT_EQ(get(out()), "theirs");
+  EXPECT_EQ(get(partial() / "x.safetensors"), "tensors");
 }
 
 TEST_F(OutputFolderTest, PathsAreResolvedAsTheKernelDoes) {

@@ -1,0 +1,157 @@
+#include "cli/report_file.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include <unistd.h>
+
+#include "model/architectures.h"
+#include "model/file.h"
+#include "model/json_writer.h"
+#include "model/text.h"
+
+namespace weightpress::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using model::JsonWriter;
+constexpr JsonWriter::Style kOneLine = JsonWriter::Style::kOneLine;
+
+void begin(JsonWriter& json, const char* status) {
+  json.begin_object()
+      .member("weightpress", WP_VERSION)
+      .member("command", "compress")
+      .member("status", status);
+}
+
+void write_options(JsonWriter& json, const ReportInput& input) {
+  const CompressOptions& options = input.options;
+  json.key("options").begin_object();
+  json.member("source", options.source.string()).member("output", options.output.string());
+  json.member("arch", options.arch).member("layout", options.layout).member("device", input.device);
+  json.member("threads", options.num_threads).member("fast", input.fast);
+  json.member("luts", options.luts == LutFill::kSafe ? "safe" : "compat");
+  json.member("strict-identity", options.strict_identity)
+      .member("keep-unencodable", options.keep_unencodable);
+  json.member("cast-to-bf16", options.cast_to_bf16).member("with-config", options.with_config);
+  json.member("force", options.force).end_object();
+}
+
+void write_remarks(JsonWriter& json, const char* name, const char* text_key,
+                   const std::vector<UnitRemark>& remarks) {
+  json.key(name).begin_array();
+  for (const UnitRemark& remark : remarks)
+    json.begin_object(kOneLine).member("unit", remark.unit).member(text_key, remark.remark).end_object();
+  json.end_array();
+}
+
+fs::path temporary_name(const fs::path& path) {
+  return path.string() + ".partial-" + std::to_string(::getpid());
+}
+
+/// Appears whole, like every output.
+void replace_file(const fs::path& path, const std::string& text) {
+  if (fs::exists(path) && !fs::is_regular_file(path)) {  // a pipe or a terminal
+    std::FILE* file = std::fopen(path.c_str(), "w");
+    const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if (file == nullptr || std::fclose(file) != 0 || !written)
+      throw Error(ErrorCode::kIo, "the report " + model::printable(path.native()) + " could not be written");
+    return;
+  }
+  const fs::path temporary = temporary_name(path);
+  model::write_whole_file(temporary, text);
+  std::error_code error;
+  fs::rename(temporary, path, error);
+  if (error) {
+    throw Error(ErrorCode::kIo, "the report " + model::printable(path.native()) +
+                                    " could not be written: " + error.message());
+  }
+}
+
+}  // namespace
+
+void check_report_path(const fs::path& path, const CompressOptions& options) {
+  const auto fail = [&](ErrorCode code, const std::string& what) {
+    throw Error(code, "the report " + model::printable(path.native()) + " " + what);
+  };
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) fail(ErrorCode::kUsage, "is a folder: name a file");
+  if (path.native().ends_with(".safetensors"))
+    fail(ErrorCode::kUsage, "has the name of a tensor file: name a .json file");
+  const auto is_same = [&](const fs::path& other) {
+    return fs::equivalent(path, other, ignored) ||
+           fs::weakly_canonical(path, ignored) == fs::weakly_canonical(other, ignored);
+  };
+  const fs::path source_folder =
+      fs::is_directory(options.source, ignored) ? options.source : options.source.parent_path();
+  const bool hits_input = is_same(options.source) || is_same(options.output) ||
+                          (model::names_definition_file(options.arch) && is_same(options.arch)) ||
+                          is_same(source_folder / "config.json") ||
+                          is_same(source_folder / "generation_config.json") ||
+                          path.native().ends_with(".safetensors.index.json");
+  if (hits_input) fail(ErrorCode::kUsage, "would replace what the run reads or writes: name another file");
+  const fs::path partial = options.output.string() + ".partial";
+  const fs::path place = fs::weakly_canonical(path, ignored);
+  const fs::path working = fs::weakly_canonical(partial, ignored);
+  if (std::mismatch(working.begin(), working.end(), place.begin(), place.end()).first == working.end())
+    fail(ErrorCode::kUsage, "would lie where the run works: name another file");
+  const fs::path above = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (fs::weakly_canonical(above, ignored) == fs::weakly_canonical(options.output, ignored)) return;
+  if (!fs::is_directory(above, ignored))
+    fail(ErrorCode::kNotFound, "cannot be written: there is no folder " + model::printable(above.native()));
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return;
+  // Found out now and not when all is done.
+  const fs::path trial = temporary_name(path);
+  model::File::create(trial).close();
+  fs::remove(trial, ignored);
+}
+
+void write_report(const fs::path& path, const ReportInput& input, const CompressReport& report) {
+  JsonWriter json;
+  begin(json, "done");
+  write_options(json, input);
+  json.member("definition", report.definition).member("why", report.why);
+  json.key("also_fits").begin_array();
+  for (const AlternativeDefinition& other : report.also_fits) {
+    json.begin_object(kOneLine).member("name", other.name).member("same_bytes", other.same_bytes);
+    json.member("difference", other.difference).end_object();
+  }
+  json.end_array()
+      .member("layout", report.layout)
+      .member("device", "cpu")
+      .member("threads", report.num_threads);
+  json.member("units", report.num_units).member("kept_tensors", report.num_kept_tensors);
+  json.member("source_bytes", report.source_bytes).member("output_bytes", report.output_bytes);
+  json.member("unit_source_bytes", report.unit_source_bytes);
+  json.member("unit_output_bytes", report.unit_output_bytes);
+  json.member("seconds", report.seconds).member("peak_memory_bytes", report.peak_memory_bytes);
+  write_remarks(json, "remarks", "remark", report.remarks);
+  write_remarks(json, "kept_units", "reason", report.kept_units);
+  json.key("dropped").begin_array();
+  for (const DroppedTensorRemark& dropped : report.dropped)
+    json.begin_object(kOneLine)
+        .member("tensor", dropped.tensor)
+        .member("reason", dropped.reason)
+        .end_object();
+  json.end_array().key("cast").begin_object(kOneLine);
+  json.member("tensors", report.cast.num_tensors).member("changed", report.cast.changed);
+  json.member("overflowed", report.cast.overflowed);
+  json.member("flushed_to_zero", report.cast.flushed_to_zero).end_object();
+  json.member("verification", "none").end_object();
+  replace_file(path, std::move(json).take());
+}
+
+void write_failure_report(const fs::path& path, const ReportInput& input, const Error& error) {
+  JsonWriter json;
+  begin(json, "failed");
+  json.key("error").begin_object();
+  json.member("code", error_code_name(error.code())).member("message", std::string(error.what()));
+  json.member("unit", error.unit()).member("tensor", error.tensor()).end_object();
+  write_options(json, input);
+  json.end_object();
+  replace_file(path, std::move(json).take());
+}
+
+}  // namespace weightpress::cli

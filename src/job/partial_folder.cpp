@@ -1,0 +1,140 @@
+#include "job/partial_folder.h"
+
+#include <cerrno>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <weightpress/error.h>
+
+#include "job/output_errors.h"
+#include "job/output_record.h"
+#include "model/file.h"
+
+namespace weightpress::job {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMarker = "weightpress.in-progress";
+// Set on an output that is about to be replaced, where the file system has extended attributes: for the
+// moment between the exchange and the marker.
+constexpr const char* kReplacedAttribute = "user.weightpress.replaced";
+
+/// Opens and locks a folder; -1 (with errno) if that fails.
+int open_locked(const fs::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) return -1;
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    const int reason = errno;
+    ::close(descriptor);
+    errno = reason;
+    return -1;
+  }
+  return descriptor;
+}
+
+bool is_same_file(int descriptor, const fs::path& path) {
+  struct stat opened{}, named{};
+  return ::fstat(descriptor, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+/// Removes what is in a folder. The files by which it is known to be ours go last, so that a run that is
+/// stopped here can be taken up by the next.
+void remove_content(const fs::path& folder, bool keep_marker) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const fs::path name = entry.path().filename();
+    if (name != kMarker && name != kRecordName) fs::remove_all(entry.path());
+  }
+  fs::remove(folder / kRecordName);
+  if (!keep_marker) fs::remove(folder / kMarker);
+}
+
+}  // namespace
+
+PartialFolder::PartialFolder(const fs::path& output) : path_(output.string() + ".partial") {
+  lock();
+  try {
+    remove_remains();
+    if (!fs::exists(path_ / kMarker)) model::write_whole_file(path_ / kMarker, "");
+  } catch (...) {
+    ::close(lock_);
+    throw;
+  }
+}
+
+PartialFolder::~PartialFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void PartialFolder::lock() {
+  // Between opening and locking, a run that ends may rename the folder, or another one remove it: then start
+  // over.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    if (::mkdir(path_.c_str(), 0777) != 0 && errno != EEXIST)
+      fail_output("cannot make the folder", path_, errno);
+    lock_ = open_locked(path_);
+    if (lock_ < 0) {
+      if (errno == EWOULDBLOCK) refuse("another run is writing " + name_of(path_) + ": wait for it to end");
+      if (errno == ENOENT) continue;
+      if (errno == ENOTDIR || errno == ELOOP) {
+        refuse(name_of(path_) + " is in the way and is not a folder: move it or remove it");
+      }
+      fail_output("cannot lock the folder", path_, errno);
+    }
+    if (is_same_file(lock_, path_)) return;
+    ::close(lock_);
+    lock_ = -1;
+  }
+  refuse("other runs keep replacing " + name_of(path_) + ": wait for them to end");
+}
+
+void PartialFolder::remove_remains() {
+  if (fs::is_empty(path_)) return;
+  const bool ours = fs::exists(path_ / kMarker) || is_output_record(path_ / kRecordName) ||
+                    ::fgetxattr(lock_, kReplacedAttribute, nullptr, 0) >= 0;
+  if (!ours) {
+    refuse(name_of(path_) + " is in the way and is not the remains of an earlier run: move it or remove it");
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    if (entry.path().filename() != kMarker) removed_remains_ = true;
+  }
+  remove_content(path_, true);
+}
+
+void PartialFolder::check_in_place() const {
+  if (is_same_file(lock_, path_)) return;
+  throw Error(ErrorCode::kIo, name_of(path_) + " was moved or removed during the run: run the command again");
+}
+
+void PartialFolder::remove_marker() {
+  std::error_code error;
+  fs::remove(path_ / kMarker, error);
+  if (error) fail_output("cannot remove", path_ / kMarker, error.value());
+  model::sync_folder(path_);
+}
+
+int lock_replaced_folder(const fs::path& folder) {
+  const int lock = open_locked(folder);
+  if (lock < 0) {
+    if (errno == EWOULDBLOCK)
+      refuse("another run is using " + name_of(folder) + ": wait for it to end and run again");
+    fail_output("cannot lock the folder", folder, errno);
+  }
+  ::fsetxattr(lock, kReplacedAttribute, "", 0, 0);
+  ::fsync(lock);  // the exchange that follows must not reach the disk before it
+  return lock;
+}
+
+void remove_replaced_folder(const fs::path& folder) {
+  model::write_whole_file(folder / kMarker, "");
+  remove_content(folder, false);
+  fs::remove(folder);
+}
+
+}  // namespace weightpress::job

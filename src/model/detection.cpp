@@ -1,0 +1,176 @@
+#include "model/detection.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <weightpress/error.h>
+
+#include "model/architectures.h"
+#include "model/model_view.h"
+#include "model/name_pattern.h"
+#include "model/text.h"
+#include "model/units.h"
+
+namespace weightpress::model {
+namespace {
+
+/// How a definition stands to the model.
+struct Candidate {
+  ModelDefinition definition;
+  ModelView view;
+  std::optional<UnitAssignment> assignment;  ///< if all of its patterns fit
+  std::optional<std::size_t> rule;           ///< the detection rule that holds
+  std::uint64_t unit_weights = 0;
+
+  bool decided_by_config() const { return rule && !definition.detection[*rule].config.empty(); }
+};
+
+std::string giga(std::uint64_t count) {
+  std::array<char, 32> text{};
+  const double value = static_cast<double>(count);
+  if (count >= 1'000'000'000) {
+    std::snprintf(text.data(), text.size(), "%.2f G", value / 1e9);
+  } else if (count >= 1'000'000) {
+    std::snprintf(text.data(), text.size(), "%.1f M", value / 1e6);
+  } else {
+    std::snprintf(text.data(), text.size(), "%.0f", value);
+  }
+  return text.data();
+}
+
+bool holds(const DetectionRule& rule, const ModelView& view, const std::optional<SourceConfig>& config) {
+  const auto is_there = [&](const std::string& name) { return view.find(name).has_value(); };
+  return std::ranges::all_of(rule.all, is_there) && std::ranges::none_of(rule.none, is_there) &&
+         std::ranges::all_of(rule.config, [&](const auto& condition) {
+           if (!config) return false;
+           const auto found = config->strings.find(condition.first);
+           return found != config->strings.end() &&
+                  NamePattern::compile(condition.second).value().matches(found->second);
+         });
+}
+
+/// Unit names with the source tensors of each, and what is left out: all that decides the bytes.
+auto content_of(const Candidate& candidate) {
+  std::set<std::pair<std::string, std::vector<std::size_t>>> units;
+  for (const Unit& unit : candidate.assignment->units) {
+    std::vector<std::size_t> sources;
+    for (const std::size_t tensor : unit.tensors)
+      sources.push_back(candidate.view.tensors[tensor].source_index);
+    units.emplace(unit.name, std::move(sources));
+  }
+  std::set<std::string> names;
+  for (const ModelTensor& tensor : candidate.view.tensors) names.insert(tensor.name);
+  return std::pair(std::move(units), std::move(names));
+}
+
+AlsoFits compare(const Candidate& chosen, const Candidate& other) {
+  AlsoFits result{.name = other.definition.name, .same_bytes = false, .difference = {}};
+  if (chosen.definition.layout != other.definition.layout ||
+      leftover_file_name(chosen.definition) != leftover_file_name(other.definition)) {
+    result.difference = "writes the layout " + other.definition.layout + ", ";
+  }
+  if (result.difference.empty() && content_of(chosen) == content_of(other)) {
+    result.same_bytes = true;
+    result.difference = is_single_file(chosen.definition.layout)
+                            ? "the same files"
+                            : "the same tensors; only config.json differs";
+    return result;
+  }
+  result.difference += "compresses " + giga(other.unit_weights) + " weights in " +
+                       std::to_string(other.assignment->units.size()) + " units, not " +
+                       giga(chosen.unit_weights) + " in " + std::to_string(chosen.assignment->units.size());
+  return result;
+}
+
+class Detector {
+ public:
+  Detector(const Checkpoint& checkpoint, const std::optional<SourceConfig>& config)
+      : checkpoint_(checkpoint), config_(config) {}
+
+  Result<Detection> run() {
+    for (const Architecture& architecture : list_architectures()) consider(architecture);
+    // A rule that looks at config.json knows more; of two models the larger one contains the other.
+    const auto chosen = std::ranges::max_element(candidates_, {}, [](const Candidate& candidate) {
+      return std::tuple(candidate.rule.has_value(), candidate.decided_by_config(), candidate.unit_weights);
+    });
+    if (chosen == candidates_.end() || !chosen->rule) return nothing_found();
+
+    Detection detection;
+    detection.why = why(*chosen);
+    if (chosen->assignment) {
+      for (const Candidate& other : candidates_)
+        if (&other != &*chosen && other.assignment) detection.also_fits.push_back(compare(*chosen, other));
+    }
+    detection.definition = std::move(chosen->definition);
+    return detection;
+  }
+
+ private:
+  void consider(const Architecture& architecture) {
+    Candidate candidate;
+    candidate.definition = parse_architecture(architecture);
+    auto view = apply_key_rules(checkpoint_, candidate.definition);
+    if (!view) return;
+    candidate.view = std::move(*view);
+    const std::vector<DetectionRule>& rules = candidate.definition.detection;
+    for (std::size_t rule = 0; rule < rules.size() && !candidate.rule; ++rule)
+      if (holds(rules[rule], candidate.view, config_)) candidate.rule = rule;
+
+    if (config_ && config_->ties_word_embeddings()) add_tied_lm_head(candidate.definition, candidate.view);
+    auto assignment = assign_units(candidate.view.tensors, candidate.definition);
+    if (assignment && assignment->unmatched_patterns.empty()) {
+      for (const Unit& unit : assignment->units) candidate.unit_weights += unit.num_weights;
+      candidate.assignment = std::move(*assignment);
+    }
+    if (candidate.rule || candidate.assignment) candidates_.push_back(std::move(candidate));
+  }
+
+  static std::string why(const Candidate& chosen) {
+    std::string text;
+    const DetectionRule& rule = chosen.definition.detection[*chosen.rule];
+    for (const auto& [key, pattern] : rule.config)
+      text += "config.json's " + printable(key) + " matches " + in_quotes(pattern) + " and ";
+    return text + "its tensors include " + in_quotes(rule.all.front());
+  }
+
+  Unexpected nothing_found() const {
+    std::string message = "no definition of weightpress belongs to this model";
+    if (!checkpoint_.tensors().empty()) {
+      const std::string& name = checkpoint_.tensors().front().name;
+      message += " (one of its tensors is " + in_quotes(name) + ")";
+      if (const std::string prefix = shared_prefix(); !prefix.empty())
+        message += "; all its names begin with " + in_quotes(prefix) +
+                   ", which another tool may have put there: save it without";
+    }
+    return Unexpected(ErrorCode::kNotFound,
+                      message +
+                          "; say with --arch which one to use ('weightpress architectures list'), or give "
+                          "a file of your own");
+  }
+
+  /// The first parts that all names share, e.g. "_orig_mod.".
+  std::string shared_prefix() const {
+    const std::string& first = checkpoint_.tensors().front().name;
+    const std::string& last = checkpoint_.tensors().back().name;  // sorted: what both share, all share
+    const auto shared = static_cast<std::size_t>(std::ranges::mismatch(first, last).in1 - first.begin());
+    const std::size_t dot = first.substr(0, shared).rfind('.');
+    return dot == first.npos ? std::string() : first.substr(0, dot + 1);
+  }
+
+  const Checkpoint& checkpoint_;
+  const std::optional<SourceConfig>& config_;
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace
+
+Result<Detection> detect_definition(const Checkpoint& checkpoint, const std::optional<SourceConfig>& config) {
+  return Detector(checkpoint, config).run();
+}
+
+}  // namespace weightpress::model

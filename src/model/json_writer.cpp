@@ -1,0 +1,69 @@
+#include "model/json_writer.h"
+
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "model/text.h"
+
+namespace weightpress::model {
+
+void JsonWriter::separate() {
+  if (std::exchange(after_key_, false) || open_.empty()) return;
+  Open& open = open_.back();
+  if (!open.empty) out_ += open.one_line ? ", " : ",";
+  open.empty = false;
+  if (!open.one_line) out_.append("\n").append(open_.size(), ' ');
+}
+
+JsonWriter& JsonWriter::begin(char bracket, Style style) {
+  separate();
+  out_ += bracket;
+  open_.push_back({style == Style::kOneLine || (!open_.empty() && open_.back().one_line)});
+  return *this;
+}
+
+JsonWriter& JsonWriter::end(char bracket) {
+  assert(!open_.empty() && !after_key_);
+  const Open open = open_.back();
+  open_.pop_back();
+  if (!open.one_line && !open.empty) out_.append("\n").append(open_.size(), ' ');
+  out_ += bracket;
+  return *this;
+}
+
+JsonWriter& JsonWriter::key(std::string_view name) {
+  separate();
+  append_json_utf8(out_, replaced_non_utf8(name));
+  out_ += ": ";
+  after_key_ = true;
+  return *this;
+}
+
+JsonWriter& JsonWriter::value(std::string_view text) {
+  separate();
+  append_json_utf8(out_, replaced_non_utf8(text));
+  return *this;
+}
+
+JsonWriter& JsonWriter::value(double number) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", std::isfinite(number) ? number : 0.0);
+  return raw(text.data());
+}
+
+JsonWriter& JsonWriter::raw(std::string_view json) {
+  separate();
+  out_ += json;
+  return *this;
+}
+
+std::string JsonWriter::take() && {
+  assert(open_.empty());
+  out_ += '\n';
+  return std::move(out_);
+}
+
+}  // namespace weightpress::model

@@ -1,0 +1,61 @@
+// Writes JSON as it goes, without a tree: records of models with a million tensors stay cheap.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weightpress::model {
+
+/// Members and elements stand on lines of their own, indented by one space a level, except inside containers
+/// that were opened as kOneLine. Text must be UTF-8; other bytes become U+FFFD.
+class JsonWriter {
+ public:
+  enum class Style : std::uint8_t { kLines, kOneLine };
+
+  JsonWriter& begin_object(Style style = Style::kLines) { return begin('{', style); }
+  JsonWriter& end_object() { return end('}'); }
+  JsonWriter& begin_array(Style style = Style::kLines) { return begin('[', style); }
+  JsonWriter& end_array() { return end(']'); }
+  JsonWriter& key(std::string_view name);
+
+  JsonWriter& value(std::string_view text);
+  JsonWriter& value(const char* text) { return value(std::string_view(text)); }
+  JsonWriter& value(bool truth) { return raw(truth ? "true" : "false"); }
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  JsonWriter& value(T number) {
+    return raw(std::to_string(number));
+  }
+  /// Six significant digits at most.
+  JsonWriter& value(double number);
+  /// Text that is JSON already.
+  JsonWriter& raw(std::string_view json);
+
+  template <class T>
+  JsonWriter& member(std::string_view name, const T& content) {
+    key(name);
+    return value(content);
+  }
+
+  /// The document, with a line break at its end.
+  std::string take() &&;
+
+ private:
+  struct Open {
+    bool one_line;
+    bool empty = true;
+  };
+
+  JsonWriter& begin(char bracket, Style style);
+  JsonWriter& end(char bracket);
+  void separate();
+
+  std::string out_;
+  std::vector<Open> open_;
+  bool after_key_ = false;
+};
+
+}  // namespace weightpress::model
