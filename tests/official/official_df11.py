@@ -4,8 +4,10 @@ Importing this module loads the package. Everything it imports that needs a GPU 
 1.13 lacks is filled in: `torch.uint32` is int32 there (the same bytes), also where numpy hands over uint32 arrays.
 """
 import contextlib
+import ctypes
 import importlib.util
 import io
+import json
 import os
 import sys
 import types
@@ -37,7 +39,7 @@ class _RawModule:
 
 def _load():
     root = os.path.dirname(importlib.util.find_spec("dfloat11").origin)
-    _stub("cupy", RawModule=_RawModule)
+    _stub("cupy", RawModule=_RawModule, cuda=types.SimpleNamespace(Device=lambda _: contextlib.nullcontext()))
     _stub("pkg_resources", resource_filename=lambda _, name: os.path.join(root, name))
     _stub("accelerate", infer_auto_device_map=_not_available, dispatch_model=_not_available)
     _stub("accelerate.utils", get_balanced_memory=_not_available)
@@ -50,6 +52,7 @@ def _load():
     import dfloat11.dfloat11_utils
     for module in (dfloat11.dfloat11, dfloat11.dfloat11_utils):
         module.tqdm = lambda iterable, **_: iterable  # no progress bars
+    dfloat11.dfloat11_utils.HuffmanCodec.print_code_table = lambda _: None  # it has kept the true stdout
     return dfloat11.dfloat11, dfloat11.dfloat11_utils
 
 
@@ -66,6 +69,52 @@ def quiet():
 def compress_model(*args, **kwargs):
     with quiet():
         return _dfloat11.compress_model(*args, **kwargs)
+
+
+def load_into(model, path, pattern_dict=None):
+    """The official loader fills the model from a folder or, with a pattern_dict, from a single file.
+
+    Returns what it complains about: it goes on after a tensor that the model has no place for.
+    """
+    if pattern_dict is None:
+        with open(os.path.join(path, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)["dfloat11_config"]
+    else:  # what from_single_file makes of it
+        config = {"version": _dfloat11.version, "threads_per_block": _dfloat11.threads_per_block,
+                  "bytes_per_thread": _dfloat11.bytes_per_thread, "pattern_dict": pattern_dict}
+    _dfloat11.stderr = io.StringIO()  # imported there by name
+    with quiet():
+        _dfloat11.load_and_replace_tensors(model, str(path), config, from_single_file=pattern_dict is not None)
+    return _dfloat11.stderr.getvalue()
+
+
+def run_decode_hook(module, decode):
+    """Runs the hook that the loader gave a unit's module: it decodes the weights and puts them into the modules.
+
+    decode: takes {buffer: bytes}, gives the BF16 words (uint16); stands for the kernel. Returns the launch: threads in a
+    block, blocks, bytes of shared memory, bytes of the stream.
+    """
+    launches = []
+
+    def launch(grid, block, shared_mem, args):
+        luts, stream, sign_mantissa, _, _, output, num_rows, num_bytes, num_weights = args
+        words = decode({"luts": ctypes.string_at(luts, num_rows * 256), "encoded_exponent": ctypes.string_at(stream, num_bytes),
+                        "sign_mantissa": ctypes.string_at(sign_mantissa, num_weights)})
+        words = np.ascontiguousarray(words, "<u2")
+        assert len(words) == num_weights
+        ctypes.memmove(output, words.ctypes.data, words.nbytes)
+        launches.append((block, grid, shared_mem, num_bytes))
+
+    (hook,) = module._forward_pre_hooks.values()
+    _dfloat11._decode = launch
+    try:
+        with torch.no_grad():
+            hook(module, None)
+    finally:
+        _dfloat11._decode = _not_available
+        _dfloat11.TensorManager._tensors.clear()  # else the next unit's weights take the place of these
+    (launched,) = launches
+    return launched
 
 
 def code_table(words):
