@@ -95,6 +95,7 @@ struct CompressReport {
   std::vector<UnitRemark> kept_units;   ///< with keep_unencodable
   std::vector<DroppedTensorRemark> dropped;
   CastReport cast;
+  std::vector<std::string> notes;  ///< sentences: what a user should know of the model and the definition
   bool lacks_source_config = false;  ///< config.json was written and holds nothing but dfloat11_config
   /// With force: why the output that was replaced is still there; empty: it is not.
   std::string old_output_left;

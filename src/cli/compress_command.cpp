@@ -53,6 +53,7 @@ void print_notes(const CompressReport& report, const CompressArguments& argument
     note("the definition " + other.name + " fits too and would give other files (it " + other.difference +
          "): choose it with --arch " + other.name);
   }
+  for (const std::string& text : report.notes) note(text);
   note_each(report.remarks, "such units",
             [](const UnitRemark& remark) { return "unit " + remark.unit + ": " + remark.remark; });
   note_each(report.kept_units, "units that are kept",

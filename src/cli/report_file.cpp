@@ -127,6 +127,9 @@ void write_report(const fs::path& path, const ReportInput& input, const Compress
   json.member("unit_source_bytes", report.unit_source_bytes);
   json.member("unit_output_bytes", report.unit_output_bytes);
   json.member("seconds", report.seconds).member("peak_memory_bytes", report.peak_memory_bytes);
+  json.key("notes").begin_array();
+  for (const std::string& note : report.notes) json.value(note);
+  json.end_array();
   write_remarks(json, "remarks", "remark", report.remarks);
   write_remarks(json, "kept_units", "reason", report.kept_units);
   json.key("dropped").begin_array();

@@ -468,6 +468,7 @@ class CompressJob {
     report_.why = plan_.why;
     for (const model::AlsoFits& other : plan_.also_fits)
       report_.also_fits.push_back({other.name, other.same_bytes, other.difference});
+    report_.notes = plan_.notes;
     report_.layout = plan_.definition.layout;
     report_.num_threads = num_threads_;
     report_.source_bytes = checkpoint_.total_bytes();

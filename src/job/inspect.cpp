@@ -4,6 +4,7 @@
 #include <new>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <weightpress/inspect.h>
@@ -47,7 +48,9 @@ std::vector<DtypeTotal> totals_by_dtype(const model::Checkpoint& checkpoint,
     total.dtype = model::dtype_name(dtype);
     totals.push_back(std::move(total));
   }
-  std::ranges::stable_sort(totals, std::ranges::greater(), &DtypeTotal::size_bytes);
+  std::ranges::sort(totals, [](const DtypeTotal& a, const DtypeTotal& b) {
+    return std::tie(b.size_bytes, a.dtype) < std::tie(a.size_bytes, b.dtype);
+  });
   return totals;
 }
 

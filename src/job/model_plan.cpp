@@ -54,6 +54,37 @@ void check_buffer_names(const model::Checkpoint& checkpoint, const ModelPlan& pl
   }
 }
 
+/// Loaders give the weights of a unit that is one module to linear layers and embeddings, which have
+/// matrices.
+void refuse_other_layers(const model::Checkpoint& checkpoint, const ModelPlan& plan) {
+  for (const model::Unit& unit : plan.assignment.units) {
+    const model::ModelTensor& tensor = plan.view.tensors[unit.tensors.front()];
+    const std::size_t dimensions = checkpoint.tensors()[tensor.source_index].shape.size();
+    if (tensor.name != unit.name + ".weight" || dimensions <= 2) continue;
+    throw Error(
+        ErrorDetails{.code = ErrorCode::kBadDefinition,
+                     .message = "unit " + in_quotes(unit.name) + ": its tensor " + in_quotes(tensor.name) +
+                                " has " + std::to_string(dimensions) +
+                                " dimensions, and loaders decode a unit of one module only for linear "
+                                "layers and embeddings: take it out of the definition " +
+                                in_quotes(plan.definition.name),
+                     .unit = unit.name,
+                     .tensor = tensor.name});
+  }
+}
+
+/// A tied head without weights of its own cannot share those of an embedding that is compressed.
+void note_lost_head(ModelPlan& plan) {
+  if (!plan.config || !plan.config->ties_word_embeddings() || plan.view.find(model::kLmHeadName)) return;
+  const auto embedding = plan.view.find(model::kEmbeddingName);
+  for (const model::Unit& unit : plan.assignment.units) {
+    if (!embedding || unit.tensors != std::vector{*embedding}) continue;
+    plan.notes.push_back(
+        "the embedding is a unit, and lm_head, if the model has one, shares its weights: loaders "
+        "then need a unit lm_head too (\"lm_head\": [] in pattern_dict and the rule tied_lm_head)");
+  }
+}
+
 /// Half a model under the name of a wrapper would be left uncompressed without a word.
 void refuse_wrapped_modules(const model::Checkpoint& checkpoint, const ModelPlan& plan) {
   for (const model::ModelTensor& tensor : plan.view.tensors) {
@@ -120,6 +151,8 @@ ModelPlan plan_model(const model::Checkpoint& checkpoint, const ModelRequest& re
   check_complete(checkpoint, plan);
   check_buffer_names(checkpoint, plan);
   refuse_wrapped_modules(checkpoint, plan);
+  refuse_other_layers(checkpoint, plan);
+  note_lost_head(plan);
   return plan;
 }
 

@@ -33,6 +33,7 @@ struct ModelPlan {
   std::optional<model::SourceConfig> config;
   model::ModelView view;
   model::UnitAssignment assignment;
+  std::vector<std::string> notes;  ///< sentences: what a user should know of the model and the definition
 };
 
 /// config.json beside the tensors; nothing if there is none. Throws what reading and parsing it throws.

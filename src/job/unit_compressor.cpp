@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "format/bf16_fields.h"
+#include "format/chunk_density.h"
 #include "format/slab_border.h"
 
 namespace weightpress::job {
@@ -89,7 +90,12 @@ Result<df11::UnitPlan> UnitCompressor::plan(const OnSlab& on_slab) {
   });
   Result<df11::UnitPlan> plan =
       df11::plan_unit({unit_, df11::sum_histograms(histograms_), last_exponent}, options_.coding,
-                      [this](const df11::Codebook& codebook) { return densest_chunk(codebook); });
+                      [this](const df11::Codebook& codebook) {
+                        // Mostly the histograms tell that no chunk is dense, and nothing is read again.
+                        const std::uint64_t bound = df11::densest_chunk_bound(histograms_, codebook);
+                        const bool ruled_out = bound <= options_.coding.limits.max_chunk_weights;
+                        return ruled_out ? bound : densest_chunk(codebook);
+                      });
   if (!plan && plan.error().code == ErrorCode::kExponentTooLarge) {
     plan.error().offset = find_large_exponent();
     if (plan.error().offset == ErrorDetails::kNoOffset) return changed();

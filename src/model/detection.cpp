@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
+#include <memory>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -22,7 +24,7 @@ namespace {
 /// How a definition stands to the model.
 struct Candidate {
   ModelDefinition definition;
-  ModelView view;
+  std::shared_ptr<const ModelView> view;
   std::optional<UnitAssignment> assignment;  ///< if all of its patterns fit
   std::optional<std::size_t> rule;           ///< the detection rule that holds
   std::uint64_t unit_weights = 0;
@@ -60,11 +62,11 @@ auto content_of(const Candidate& candidate) {
   for (const Unit& unit : candidate.assignment->units) {
     std::vector<std::size_t> sources;
     for (const std::size_t tensor : unit.tensors)
-      sources.push_back(candidate.view.tensors[tensor].source_index);
+      sources.push_back(candidate.view->tensors[tensor].source_index);
     units.emplace(unit.name, std::move(sources));
   }
   std::set<std::string> names;
-  for (const ModelTensor& tensor : candidate.view.tensors) names.insert(tensor.name);
+  for (const ModelTensor& tensor : candidate.view->tensors) names.insert(tensor.name);
   return std::pair(std::move(units), std::move(names));
 }
 
@@ -114,20 +116,42 @@ class Detector {
   void consider(const Architecture& architecture) {
     Candidate candidate;
     candidate.definition = parse_architecture(architecture);
-    auto view = apply_key_rules(checkpoint_, candidate.definition);
-    if (!view) return;
-    candidate.view = std::move(*view);
+    candidate.view = view_of(candidate.definition);
+    if (!candidate.view) return;
     const std::vector<DetectionRule>& rules = candidate.definition.detection;
     for (std::size_t rule = 0; rule < rules.size() && !candidate.rule; ++rule)
-      if (holds(rules[rule], candidate.view, config_)) candidate.rule = rule;
+      if (holds(rules[rule], *candidate.view, config_)) candidate.rule = rule;
 
-    if (config_ && config_->ties_word_embeddings()) add_tied_lm_head(candidate.definition, candidate.view);
-    auto assignment = assign_units(candidate.view.tensors, candidate.definition);
+    auto assignment = try_assign_units(candidate.view->tensors, candidate.definition);
     if (assignment && assignment->unmatched_patterns.empty()) {
       for (const Unit& unit : assignment->units) candidate.unit_weights += unit.num_weights;
       candidate.assignment = std::move(*assignment);
     }
     if (candidate.rule || candidate.assignment) candidates_.push_back(std::move(candidate));
+  }
+
+  /// The model as the definition's key rules leave it; nothing if they cannot be applied. Most definitions
+  /// have the same rules, and a model may have a million tensors.
+  std::shared_ptr<const ModelView> view_of(const ModelDefinition& definition) {
+    const bool ties = definition.tied_lm_head && config_ && config_->ties_word_embeddings();
+    std::string key = definition.keep_only_prefix + (ties ? "\ntied" : "\n");
+    const auto add = [&key](const std::string& text) {
+      key.append(std::to_string(text.size())).append(text);
+    };
+    for (const auto* list : {&definition.strip_prefixes, &definition.drop}) {
+      key += '\n';
+      for (const std::string& element : *list) add(element);
+    }
+    key += '\n';
+    for (const RenameRule& rule : definition.rename) add(rule.pattern), add(rule.replacement);
+    const auto [place, is_new] = views_.try_emplace(std::move(key));
+    if (is_new) {
+      if (auto view = apply_key_rules(checkpoint_, definition)) {
+        if (ties) add_tied_lm_head(definition, *view);
+        place->second = std::make_shared<const ModelView>(std::move(*view));
+      }
+    }
+    return place->second;
   }
 
   static std::string why(const Candidate& chosen) {
@@ -143,9 +167,9 @@ class Detector {
     if (!checkpoint_.tensors().empty()) {
       const std::string& name = checkpoint_.tensors().front().name;
       message += " (one of its tensors is " + in_quotes(name) + ")";
-      if (const std::string prefix = shared_prefix(); !prefix.empty())
-        message += "; all its names begin with " + in_quotes(prefix) +
-                   ", which another tool may have put there: save it without";
+      if (const auto [prefix, definition] = foreign_prefix(); !prefix.empty())
+        message += ": with " + in_quotes(prefix) + " taken off its names it would be " +
+                   in_quotes(definition) + "; save it without, or give a definition with strip_prefixes";
     }
     return Unexpected(ErrorCode::kNotFound,
                       message +
@@ -153,18 +177,30 @@ class Detector {
                           "a file of your own");
   }
 
-  /// The first parts that all names share, e.g. "_orig_mod.".
-  std::string shared_prefix() const {
+  /// A prefix of all names, without which a definition would be found, and that definition.
+  std::pair<std::string, std::string> foreign_prefix() const {
     const std::string& first = checkpoint_.tensors().front().name;
     const std::string& last = checkpoint_.tensors().back().name;  // sorted: what both share, all share
     const auto shared = static_cast<std::size_t>(std::ranges::mismatch(first, last).in1 - first.begin());
-    const std::size_t dot = first.substr(0, shared).rfind('.');
-    return dot == first.npos ? std::string() : first.substr(0, dot + 1);
+    for (std::size_t dot = first.find('.'); dot < shared; dot = first.find('.', dot + 1)) {
+      const std::string prefix = first.substr(0, dot + 1);
+      for (const Architecture& architecture : list_architectures()) {
+        const ModelDefinition definition = parse_architecture(architecture);
+        for (const DetectionRule& rule : definition.detection) {
+          if (std::ranges::all_of(rule.all, [&](const std::string& name) {
+                return checkpoint_.find(prefix + name) != nullptr;
+              }))
+            return {prefix, definition.name};
+        }
+      }
+    }
+    return {};
   }
 
   const Checkpoint& checkpoint_;
   const std::optional<SourceConfig>& config_;
   std::vector<Candidate> candidates_;
+  std::map<std::string, std::shared_ptr<const ModelView>> views_;  // by what decides them
 };
 
 }  // namespace

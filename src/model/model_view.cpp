@@ -36,9 +36,10 @@ class KeyRules {
       }
       add(index, tensor);
     }
-    std::ranges::sort(view_.tensors, [](const ModelTensor& a, const ModelTensor& b) {
+    const auto order = [](const ModelTensor& a, const ModelTensor& b) {
       return std::tie(a.name, a.source_index) < std::tie(b.name, b.source_index);
-    });
+    };
+    if (!std::ranges::is_sorted(view_.tensors, order)) std::ranges::sort(view_.tensors, order);
     const auto twin = std::ranges::adjacent_find(view_.tensors, {}, &ModelTensor::name);
     if (twin != view_.tensors.end()) return conflict(*twin, *(twin + 1));
     return std::move(view_);

@@ -40,6 +40,28 @@ std::unique_ptr<T, Free> owned(T* pointer) {
   return std::unique_ptr<T, Free>(pointer);
 }
 
+/// The characters that a pattern begins with and that stand for themselves. Most names of a model differ from
+/// most patterns there, and need no matching.
+std::string literal_prefix_of(std::string_view pattern) {
+  if (pattern.find('|') != pattern.npos) return {};
+  const auto is_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  std::string prefix;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const bool escaped = pattern[i] == '\\' && i + 1 < pattern.size() && pattern[i + 1] == '.';
+    if (!escaped && !is_word(pattern[i])) {
+      // A quantifier makes the last character optional or repeats it.
+      if (std::string_view("*+?{").find(pattern[i]) != std::string_view::npos && !prefix.empty())
+        prefix.pop_back();
+      break;
+    }
+    if (escaped) ++i;
+    prefix += pattern[i];
+  }
+  return prefix;
+}
+
 }  // namespace
 
 struct NamePattern::Compiled {
@@ -47,9 +69,10 @@ struct NamePattern::Compiled {
   std::unique_ptr<pcre2_code, Free> code;
   std::unique_ptr<pcre2_match_context, Free> limits;
   std::uint32_t num_groups = 0;
+  std::string literal_prefix;  // what every name that matches as a whole begins with
 
-  /// The match and its groups; nothing if there is none.
-  std::unique_ptr<pcre2_match_data, Free> match(std::string_view name, std::uint32_t num_pairs) const;
+  /// Whether it matches; `groups` then holds where.
+  bool match(std::string_view name, pcre2_match_data* groups) const;
 };
 
 NamePattern::NamePattern(std::unique_ptr<Compiled> compiled) : compiled_(std::move(compiled)) {}
@@ -84,28 +107,29 @@ Result<NamePattern> NamePattern::compile(std::string_view pattern, Match match) 
   compiled->limits = owned(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(compiled->limits.get(), kMatchLimit);
   pcre2_set_heap_limit(compiled->limits.get(), kHeapLimitKib);
+  if (match == Match::kWhole) compiled->literal_prefix = literal_prefix_of(pattern);
   pcre2_pattern_info(compiled->code.get(), PCRE2_INFO_CAPTURECOUNT, &compiled->num_groups);
   return NamePattern(std::move(compiled));
 }
 
-std::unique_ptr<pcre2_match_data, Free> NamePattern::Compiled::match(std::string_view name,
-                                                                     std::uint32_t num_pairs) const {
-  auto groups = owned(pcre2_match_data_create(num_pairs, nullptr));  // one a call: calls may run at once
-  const int status = pcre2_match(code.get(), bytes_of(name), name.size(), 0, 0, groups.get(), limits.get());
-  if (status >= 0) return groups;
-  if (status == PCRE2_ERROR_NOMATCH) return nullptr;
+bool NamePattern::Compiled::match(std::string_view name, pcre2_match_data* groups) const {
+  if (!name.starts_with(literal_prefix)) return false;
+  const int status = pcre2_match(code.get(), bytes_of(name), name.size(), 0, 0, groups, limits.get());
+  if (status >= 0) return true;
+  if (status == PCRE2_ERROR_NOMATCH) return false;
   throw Error(ErrorCode::kBadDefinition, "pattern " + in_quotes(text) + " could not be matched against " +
                                              in_quotes(name) + ": " + pcre2_message(status) +
                                              "; simplify the pattern");
 }
 
 bool NamePattern::matches(std::string_view name) const {
-  return compiled_->match(name, 1) != nullptr;
+  thread_local const auto groups = owned(pcre2_match_data_create(1, nullptr));
+  return compiled_->match(name, groups.get());
 }
 
 std::optional<std::string> NamePattern::replace(std::string_view name, std::string_view replacement) const {
-  const auto groups = compiled_->match(name, compiled_->num_groups + 1);
-  if (!groups) return std::nullopt;
+  const auto groups = owned(pcre2_match_data_create(compiled_->num_groups + 1, nullptr));
+  if (!compiled_->match(name, groups.get())) return std::nullopt;
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(groups.get());
   std::string out(name.substr(0, ends[0]));
   for (std::size_t i = 0; i < replacement.size(); ++i) {

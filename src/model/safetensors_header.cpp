@@ -1,9 +1,6 @@
 #include "model/safetensors_header.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <functional>
-#include <iterator>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -12,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/foreign_file.h"
+#include "model/header_text.h"
 #include "model/text.h"
 
 namespace weightpress::model {
@@ -34,161 +32,6 @@ Unexpected corrupt_tensor(const std::string& file_name, const std::string& tenso
   failure.error().tensor = tensor;
   return failure;
 }
-
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-// The header's text for the parser, byte by byte from pieces, so that it is never held as a whole.
-//
-// The parser has one weakness: it keeps all bytes since the last string or number began, and if it fails it
-// copies them several times, control characters eightfold. So of each run of white space it sees the first
-// character only, and what is between quotes and between strings is bounded. For that this class follows
-// where strings begin and end; it may be wrong only where the text is no JSON, and there the parser stops.
-//
-// State: next_ to span_end_ may be given out as it is; span_end_ to piece_end_ is not yet looked at.
-class HeaderText {
- public:
-  // The next piece, which must stay in place until the next call; empty at the end.
-  using ReadPiece = std::function<std::string_view()>;
-
-  HeaderText(const std::string& file_name, ReadPiece read_piece)
-      : file_name_(file_name), read_piece_(std::move(read_piece)) {}
-
-  // What the parser wants: two iterators, of which the second only tells the end.
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = char;
-    using difference_type = std::ptrdiff_t;
-    using pointer = const char*;
-    using reference = char;
-
-    explicit Iterator(HeaderText* text) : text_(text) {}
-    char operator*() const { return *text_->next_; }
-    Iterator& operator++() {
-      ++text_->next_;
-      return *this;
-    }
-    bool operator==(const Iterator&) const { return !text_->has_next(); }
-
-   private:
-    HeaderText* text_;
-  };
-  Iterator begin() { return Iterator(this); }
-  Iterator end() { return Iterator(this); }
-
-  // Why the text ended early, if it did. Goes before what the parser thinks of the end.
-  std::optional<Unexpected> failure;
-
-  // White space that was not given out, up to where the parser is.
-  std::uint64_t skipped_bytes() const { return skipped_bytes_; }
-
- private:
-  bool has_next() { return next_ != span_end_ || next_span(); }
-
-  // Called with next_ at span_end_. Afterwards at least one byte may be given out, or this is the end.
-  bool next_span() {
-    if (failure) return false;
-    do {
-      if (next_ == piece_end_ && !next_piece()) return false;
-      if (after_space_) skip_space();
-    } while (next_ == piece_end_);
-    after_space_ = false;
-    // The parser would take it for the end of the text.
-    if (*next_ == '\0') return fail("the header holds a NUL byte (at its byte " + place_of(next_) + ")");
-
-    const char* c = next_;
-    while (!failure && c != piece_end_ && *c != '\0' && !(after_space_ && is_space(*c)))
-      c = in_text_ ? pass_text(c) : pass_between_texts(c);
-    if (!failure) span_end_ = c;
-    return !failure;
-  }
-
-  bool next_piece() {
-    piece_offset_ += piece_.size();
-    piece_ = read_piece_();
-    next_ = span_end_ = piece_.data();
-    piece_end_ = next_ + piece_.size();
-    return !piece_.empty();
-  }
-
-  void skip_space() {
-    const char* const begin = next_;
-    while (next_ != piece_end_ && is_space(*next_)) ++next_;
-    span_end_ = next_;
-    skipped_bytes_ += static_cast<std::uint64_t>(next_ - begin);
-  }
-
-  // From inside a string to behind its closing quote, or to where next_span() has to look.
-  const char* pass_text(const char* c) {
-    const char* const begin = c;
-    for (; c != piece_end_ && *c != '\0'; ++c) {
-      if (after_backslash_) {
-        after_backslash_ = false;
-      } else if (*c == '\\') {
-        after_backslash_ = true;
-      } else if (*c == '"') {
-        in_text_ = false;
-        break;
-      }
-    }
-    count_run("text", c - begin, kMaxTextBytes);
-    if (in_text_) return c;
-    run_bytes_ = 0;
-    return c + 1;
-  }
-
-  // From outside a string to behind the next opening quote, or to where next_span() has to look.
-  const char* pass_between_texts(const char* c) {
-    const char* const begin = c;
-    for (; c != piece_end_ && *c != '\0'; ++c) {
-      if (*c == '"') {
-        in_text_ = true;
-        after_space_ = false;
-        break;
-      }
-      const bool space = is_space(*c);
-      if (space && after_space_) break;
-      after_space_ = space;
-    }
-    count_run("list or number", c - begin, kMaxBytesBetweenTexts);
-    if (!in_text_) return c;
-    run_bytes_ = 0;
-    return c + 1;
-  }
-
-  void count_run(const char* what, std::ptrdiff_t bytes, std::uint64_t most) {
-    run_bytes_ += static_cast<std::uint64_t>(bytes);
-    if (run_bytes_ > most) {
-      fail(std::string("a ") + what + " in its header has more than " + std::to_string(most) +
-           " bytes, as no model's does: it is damaged or not a model");
-    }
-  }
-
-  std::string place_of(const char* c) const {
-    return std::to_string(piece_offset_ + static_cast<std::uint64_t>(c - piece_.data()) + 1);
-  }
-
-  // next_ is span_end_ here: nothing more is given out.
-  bool fail(const std::string& what) {
-    failure = corrupt(file_name_, what);
-    return false;
-  }
-
-  const std::string& file_name_;
-  ReadPiece read_piece_;
-  std::string_view piece_;
-  std::uint64_t piece_offset_ = 0;  // in the header
-  const char* next_ = nullptr;
-  const char* span_end_ = nullptr;
-  const char* piece_end_ = nullptr;
-  std::uint64_t skipped_bytes_ = 0;
-  std::uint64_t run_bytes_ = 0;   // given out since the last quote
-  bool in_text_ = false;          // between quotes
-  bool after_backslash_ = false;  // in a text
-  bool after_space_ = false;      // outside
-};
 
 // One pass over the header's events. Knows the shape of a header, not yet whether its numbers are true.
 class HeaderEvents final : public json::json_sax_t {
@@ -496,7 +339,7 @@ Result<void> check_tiling(const std::vector<TensorEntry>& tensors, std::uint64_t
 Result<SafetensorsHeader> parse(HeaderText& text, std::uint64_t data_bytes, const std::string& file_name) {
   HeaderEvents events(file_name, text);
   const bool parsed = json::sax_parse(text.begin(), text.end(), &events);
-  if (text.failure) return std::move(*text.failure);
+  if (text.failure) return corrupt(file_name, *text.failure);
   if (!parsed) return std::move(*events.failure);
   SafetensorsHeader& header = events.header;
 
@@ -543,7 +386,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json_text, s
                                                    const std::string& file_name, std::size_t piece_bytes) {
   if (json_text.starts_with(kByteOrderMark)) return begins_with_byte_order_mark(file_name);
   std::string_view rest = json_text;
-  HeaderText text(file_name, [&] {
+  HeaderText text([&] {
     const std::string_view piece = rest.substr(0, piece_bytes);
     rest.remove_prefix(piece.size());
     return piece;
@@ -583,7 +426,7 @@ Result<SafetensorsHeader> try_read_safetensors_header(const File& file) {
 
   std::string piece(std::min<std::uint64_t>(header_bytes, kHeaderPieceBytes), '\0');
   std::uint64_t next_offset = kLengthBytes;
-  HeaderText text(file_name, [&] {
+  HeaderText text([&] {
     const std::uint64_t bytes = std::min<std::uint64_t>(piece.size(), data_offset - next_offset);
     file.read_at(piece.data(), bytes, next_offset);
     next_offset += bytes;

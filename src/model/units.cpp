@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
+#include <span>
 
 #include <weightpress/error.h>
 
@@ -33,8 +33,8 @@ Unexpected unit_error(ErrorCode code, std::string_view unit, const std::string& 
 // The work of one assign_units call. Views are into the tensors' names.
 class Assigner {
  public:
-  Assigner(const std::vector<ModelTensor>& tensors, const ModelDefinition& definition)
-      : tensors_(tensors), definition_(definition) {}
+  Assigner(const std::vector<ModelTensor>& tensors, const ModelDefinition& definition, bool explains)
+      : tensors_(tensors), definition_(definition), explains_(explains) {}
 
   Result<UnitAssignment> run() {
     for (const UnitPattern& pattern : definition_.pattern_dict) {
@@ -42,8 +42,16 @@ class Assigner {
       if (!compiled) return Unexpected(std::move(compiled.error()));
       patterns_.push_back(std::move(*compiled));
     }
-    for (const ModelTensor& tensor : tensors_)
-      for_each_prefix(tensor.name, [&](std::string_view module) { modules_.insert(module); });
+    // Sorted names that share a prefix stand together: a module is new if the name before is not below it.
+    std::string_view previous;
+    for (const ModelTensor& tensor : tensors_) {
+      const auto shared = static_cast<std::size_t>(
+          std::ranges::mismatch(previous, std::string_view(tensor.name)).in1 - previous.begin());
+      for_each_prefix(tensor.name, [&](std::string_view module) {
+        if (module.size() >= shared) modules_.push_back(module);
+      });
+      previous = tensor.name;
+    }
 
     using Step = Result<void> (Assigner::*)();
     for (const Step step : {Step{&Assigner::match_modules}, Step{&Assigner::check_nesting},
@@ -77,6 +85,7 @@ class Assigner {
   }
 
   Result<void> no_units() const {
+    if (!explains_) return Unexpected(ErrorCode::kBadDefinition, "no unit");
     if (tensors_.empty()) return Unexpected(ErrorCode::kBadDefinition, "the model holds no tensor at all");
     std::string message = "no module of the model matches a pattern of definition " +
                           in_quotes(definition_.name) + " (one of its tensors is " +
@@ -91,9 +100,11 @@ class Assigner {
     return Unexpected(ErrorCode::kBadDefinition, message);
   }
 
-  // What would have to go from the front of a module's name for a pattern to match, e.g. "_orig_mod.".
+  // What would have to go from the front of a module's name for a pattern to match, e.g. "_orig_mod.". All
+  // modules of a model have it, so a look at some is enough.
   std::optional<std::string_view> find_foreign_prefix() const {
-    for (const std::string_view module : modules_)
+    constexpr std::size_t kMaxLooks = 2'000;
+    for (const std::string_view module : std::span(modules_).first(std::min(modules_.size(), kMaxLooks)))
       for (std::size_t dot = module.find('.'); dot != module.npos; dot = module.find('.', dot + 1))
         for (const NamePattern& pattern : patterns_)
           if (pattern.matches(module.substr(dot + 1))) return module.substr(0, dot + 1);
@@ -196,7 +207,8 @@ class Assigner {
   const std::vector<ModelTensor>& tensors_;
   const ModelDefinition& definition_;
   std::vector<NamePattern> patterns_;
-  std::set<std::string_view> modules_;
+  const bool explains_;  // whether errors are worth the search for a good message
+  std::vector<std::string_view> modules_;
   UnitAssignment assignment_;
   std::map<std::string_view, std::size_t> unit_index_;  // by unit name
   std::vector<std::size_t> pattern_of_unit_;
@@ -208,9 +220,20 @@ class Assigner {
 Result<UnitAssignment> assign_units(const std::vector<ModelTensor>& tensors,
                                     const ModelDefinition& definition) {
   try {
-    return Assigner(tensors, definition).run();
+    return Assigner(tensors, definition, true).run();
   } catch (const Error& error) {  // a pattern that takes too many steps
     return Unexpected(error.details());
+  }
+}
+
+std::optional<UnitAssignment> try_assign_units(const std::vector<ModelTensor>& tensors,
+                                               const ModelDefinition& definition) {
+  try {
+    auto assignment = Assigner(tensors, definition, false).run();
+    if (!assignment) return std::nullopt;
+    return std::move(*assignment);
+  } catch (const Error&) {
+    return std::nullopt;
   }
 }
 

@@ -38,6 +38,10 @@ struct UnitAssignment {
 Result<UnitAssignment> assign_units(const std::vector<ModelTensor>& tensors,
                                     const ModelDefinition& definition);
 
+/// The same without a reason: nothing if it fails. For trying many definitions on one model.
+std::optional<UnitAssignment> try_assign_units(const std::vector<ModelTensor>& tensors,
+                                               const ModelDefinition& definition);
+
 /// The unit's first tensor that is not BF16 and so cannot be compressed; nothing if all are.
 std::optional<std::size_t> find_not_bf16(const Unit& unit, const std::vector<ModelTensor>& tensors);
 

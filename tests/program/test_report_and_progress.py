@@ -1,0 +1,136 @@
+"""--report: what a run did, or why not, as JSON that agrees with the output. --progress: what reaches a terminal and what a pipe.
+
+Standard library and numpy only.
+"""
+import json
+import os
+import pty
+import re
+import subprocess
+
+import numpy as np
+
+import support
+from support import bf16, compress, run, words
+from test_compress_command import CompressCase, small_tensors, unittest
+
+OPTIONS = ["source", "output", "arch", "layout", "device", "threads", "fast", "luts", "strict-identity", "keep-unencodable",
+           "cast-to-bf16", "with-config", "force"]
+
+
+class Report(CompressCase):
+    def report(self, source, *options, definition=None):
+        path = self.work / "report.json"
+        done = compress(source, self.out, definition or self.definition, "--report", path, *options)
+        return done, json.loads(path.read_text())
+
+    def test_of_a_run(self):
+        done, report = self.report(self.model(), "--threads", 2, "--fast")
+        self.assert_done(done)
+        tensors = small_tensors()
+        files = support.read_tree(self.out)
+        units = [support.read_unit(self.out, unit) for unit in ("embed", "layers.0")]
+        self.assertEqual((report["command"], report["status"], report["definition"], report["layout"], report["device"]),
+                         ("compress", "done", "test", "transformers", "cpu"))
+        self.assertEqual(list(report["options"]), OPTIONS)
+        self.assertEqual((report["options"]["threads"], report["options"]["fast"], report["options"]["luts"]),
+                         (2, True, "compat"))
+        self.assertEqual((report["threads"], report["units"], report["kept_tensors"]), (2, 2, len(tensors) - 3))
+        self.assertEqual(report["source_bytes"], sum(len(data) for _, _, data in tensors.values()))
+        self.assertEqual(report["output_bytes"], sum(map(len, files.values())))
+        self.assertEqual(report["unit_source_bytes"], 2 * (6000 + 3000 + 2000))
+        self.assertEqual(report["unit_output_bytes"], sum(len(data) for unit in units for data in unit.values()))
+        self.assertGreater(report["seconds"], 0)
+        self.assertTrue(1e6 < report["peak_memory_bytes"] < 1e9, report["peak_memory_bytes"])
+        for empty in ("remarks", "kept_units", "dropped", "notes", "also_fits"):
+            self.assertEqual(report[empty], [], empty)
+        self.assertEqual(report["cast"], {"tensors": 0, "changed": 0, "overflowed": 0, "flushed_to_zero": 0})
+        self.assertEqual(report["verification"], "none")
+
+    def test_what_has_to_be_said(self):
+        """Kept and rescued units, casts with their counts, dropped tensors."""
+        values = np.array([1.0, 1.0 + 2**-9, 3.4e38, 1e-45, -0.0, np.inf] + [0.5] * 94, np.float32)
+        inf = words(4, 2000)
+        inf[7] = 0x7F80
+        model = self.model({"layers.0.b.weight": bf16(inf, [20, 100]), "embed.weight": bf16(np.zeros(60_000, np.uint16)),
+                            "f.weight": ("F32", [100], values.tobytes()), "gone.1": bf16(words(8, 5)), "norm.weight": None})
+        definition = support.write_definition(self.work / "rules.json", {r"embed": [], r"layers\.\d+": ["a", "b"]}, drop=["^gone"])
+        done, report = self.report(model, "--cast-to-bf16", "--keep-unencodable", definition=definition)
+        self.assert_done(done)
+        self.assertEqual([kept["unit"] for kept in report["kept_units"]], ["layers.0"])
+        self.assertRegex(report["kept_units"][0]["reason"], r"weight 7 of tensor layers\.0\.b\.weight")
+        self.assertEqual([remark["unit"] for remark in report["remarks"]], ["embed"])
+        self.assertEqual([dropped["tensor"] for dropped in report["dropped"]], ["gone.1"])
+        self.assertEqual(report["cast"], {"tensors": 2, "changed": 3, "overflowed": 1, "flushed_to_zero": 1})
+        record = json.loads((self.out / "weightpress.json").read_text())
+        self.assertEqual(record["kept_units"], report["kept_units"])
+        self.assertEqual([own["unit"] for own in record["own_coding"]], ["embed"])
+
+    def test_of_a_failure(self):
+        model = self.model({"layers.0.b.weight": ("F32", [20, 100], words(4, 4000).tobytes())})
+        done, report = self.report(model)
+        self.assert_fails(done, 2, "F32")
+        self.assertEqual((report["status"], report["error"]["code"], report["error"]["unit"], report["error"]["tensor"]),
+                         ("failed", "unsupported-dtype", "layers.0", "layers.0.b.weight"))
+        self.assertIn(report["error"]["message"], done.stderr)
+        self.assertEqual(list(report["options"]), OPTIONS)
+
+    def test_the_old_report_is_replaced_whole(self):
+        (self.work / "report.json").write_text("x" * 100_000)
+        done, report = self.report(self.model())
+        self.assert_done(done)
+        self.assertEqual(report["status"], "done")
+        self.assertEqual(sorted(path.name for path in self.work.glob("report*")), ["report.json"])
+
+    def test_to_a_pipe(self):
+        done = compress(self.model(), self.out, self.definition, "--report", "/dev/stdout", "-q")
+        self.assert_done(done)
+        self.assertEqual(json.loads(done.stdout)["status"], "done")
+
+
+class Progress(CompressCase):
+    def on_a_terminal(self, *options):
+        """What the program wrote to a terminal as standard error."""
+        main, terminal = pty.openpty()
+        command = [support.PROGRAM, "compress", self.model({"embed.weight": bf16(words(1, 3_000_000))}), "-o", self.out,
+                   "--arch", self.definition, "--force", *options]
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=terminal, stdin=subprocess.DEVNULL)
+        os.close(terminal)
+        text = b""
+        while True:
+            try:
+                piece = os.read(main, 65536)
+            except OSError:  # the terminal was closed
+                break
+            if not piece:
+                break
+            text += piece
+        os.close(main)
+        self.assertEqual(process.wait(), 0, text)
+        return text.decode()
+
+    def test_a_live_line_on_a_terminal(self):
+        for options in ((), ("--progress", "bar")):
+            text = self.on_a_terminal(*options)
+            self.assertRegex(text, r"\r\x1b\[Kcompressing, 0 of 2 units, 0%: embed")
+            lines = re.split(r"\r\x1b\[K", text)
+            self.assertTrue(all(len(line.split("\r\n")[0]) < 80 for line in lines[:-1]), lines)
+            self.assertRegex(lines[-1], r"^(note: .*\r\n)+$")  # the line is taken away before other text
+
+    def test_none_where_it_is_not_wanted(self):
+        for options in (("--progress", "none"), ("-q",), ("--progress", "plain")):
+            self.assertNotIn("\x1b", self.on_a_terminal(*options), options)
+
+    def test_no_live_line_in_a_pipe(self):
+        done = compress(self.model(), self.out, self.definition)
+        self.assert_done(done)
+        self.assertNotRegex(done.stderr, r"[\r\x1b]")
+        done = run("compress", self.model(), "-o", self.out, "--arch", self.definition, "--force", "--progress", "bar")
+        self.assertIn("\x1b[K", done.stderr)  # asked for
+
+    def test_other_modes_are_refused(self):
+        self.assert_fails(compress(self.model(), self.out, self.definition, "--progress", "loud"), 2, "loud")
+
+
+if __name__ == "__main__":
+    unittest.main()
