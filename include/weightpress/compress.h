@@ -31,6 +31,8 @@ struct CompressProgress {
   std::uint64_t total_bytes = 0;
 };
 
+struct CompressReport;
+
 struct CompressOptions {
   std::filesystem::path source;  ///< a .safetensors file, or a folder of them with or without an index
   /// A folder; in a single-file layout also a file, if it ends in .safetensors. Appears complete, by one
@@ -48,6 +50,9 @@ struct CompressOptions {
   bool force = false;        ///< replace an output that is there
   int num_threads = 0;       ///< 0: as many as the machine has; the bytes do not depend on it
   std::function<void(const CompressProgress&)> on_progress = {};
+  /// Called once before anything is read but headers, with what is settled by then: definition, why,
+  /// also_fits, layout, notes, dropped.
+  std::function<void(const CompressReport&)> on_planned = {};
 };
 
 /// A unit and something that has to be said about it.
@@ -95,7 +100,7 @@ struct CompressReport {
   std::vector<UnitRemark> kept_units;   ///< with keep_unencodable
   std::vector<DroppedTensorRemark> dropped;
   CastReport cast;
-  std::vector<std::string> notes;  ///< sentences: what a user should know of the model and the definition
+  std::vector<std::string> notes;    ///< sentences: what a user should know of the model and the definition
   bool lacks_source_config = false;  ///< config.json was written and holds nothing but dfloat11_config
   /// With force: why the output that was replaced is still there; empty: it is not.
   std::string old_output_left;

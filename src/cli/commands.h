@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace CLI {
 class App;
@@ -17,6 +18,9 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C or SIGTERM
 
 /// What a command does once its options are read; returns the exit code. May throw Error.
 using Action = std::function<int()>;
+
+/// What an interruption leaves behind and must name; empty: nothing.
+void set_unfinished_output(const std::string& path);
 
 /// Each sets `action` when its command was given.
 void add_architectures_command(CLI::App& app, Action& action);

@@ -46,23 +46,38 @@ void note_each(const Items& items, const char* what, Text text) {
   if (items.size() > kMaxShown) note("and " + std::to_string(items.size() - kMaxShown) + " more " + what);
 }
 
-void print_notes(const CompressReport& report, const CompressArguments& arguments) {
+std::string record_name(const CompressOptions& options) {
+  return options.output.native().ends_with(".safetensors")
+             ? options.output.stem().string() + ".weightpress.json"
+             : "weightpress.json";
+}
+
+/// What the user may want to know, and change, before hours of work.
+void print_plan(const CompressReport& report, const CompressOptions& options) {
   if (!report.why.empty()) note("the definition " + report.definition + " was chosen, since " + report.why);
   for (const AlternativeDefinition& other : report.also_fits) {
     if (other.same_bytes) continue;
     note("the definition " + other.name + " fits too and would give other files (it " + other.difference +
-         "): choose it with --arch " + other.name);
+         "): to get those instead, --arch " + other.name);
   }
   for (const std::string& text : report.notes) note(text);
+  if (!report.dropped.empty()) {
+    note(std::to_string(report.dropped.size()) +
+         " tensors of the source are not in the output, the first being '" + report.dropped[0].tensor +
+         "': " + report.dropped[0].reason + " (" + record_name(options) + " lists all)");
+  }
+}
+
+/// num_notes, num_dropped: those that print_plan() has told.
+void print_notes(const CompressReport& report, const CompressArguments& arguments, std::size_t num_notes,
+                 std::size_t num_dropped) {
+  for (std::size_t i = num_notes; i < report.notes.size(); ++i) note(report.notes[i]);
+  for (std::size_t i = num_dropped; i < report.dropped.size(); ++i)
+    note("'" + report.dropped[i].tensor + "' is not in the output: " + report.dropped[i].reason);
   note_each(report.remarks, "such units",
             [](const UnitRemark& remark) { return "unit " + remark.unit + ": " + remark.remark; });
   note_each(report.kept_units, "units that are kept",
             [](const UnitRemark& kept) { return "kept as it is: " + kept.remark; });
-  if (!report.dropped.empty()) {
-    note(std::to_string(report.dropped.size()) +
-         " tensors of the source are not in the output, the first being '" + report.dropped[0].tensor +
-         "': " + report.dropped[0].reason + " (weightpress.json lists all)");
-  }
   if (report.cast.num_tensors != 0) {
     note(std::to_string(report.cast.num_tensors) + " tensors were cast to BF16, which is a loss: " +
          std::to_string(report.cast.changed) + " values changed, " + std::to_string(report.cast.overflowed) +
@@ -86,7 +101,7 @@ void print_summary(const CompressReport& report, const CompressArguments& argume
                                      .substr(0, 5);
   print("definition   " + model::escaped_for_terminal(report.definition) + ", layout " + report.layout +
         "\n" + "units        " + std::to_string(report.num_units) + " compressed, " +
-        std::to_string(report.num_kept_tensors) + " tensors kept as they are\n" + "source       " +
+        std::to_string(report.num_kept_tensors) + " tensors outside them\n" + "source       " +
         format_bytes(report.source_bytes) + "\n" + "output       " + format_bytes(report.output_bytes) +
         ", " + percent(report.output_bytes, report.source_bytes) + " of the source\n" + "units only   " +
         format_bytes(report.unit_source_bytes) + " to " + format_bytes(report.unit_output_bytes) + ", " +
@@ -104,25 +119,53 @@ ProgressPrinter::Mode progress_mode(const CompressArguments& arguments) {
   return arguments.progress == "plain" ? Mode::kPlain : Mode::kAuto;
 }
 
+/// Says what is wrong if the report cannot be written, beside whatever else the run has to say.
+template <class Write>
+bool try_write_report(Write write) {
+  try {
+    write();
+    return true;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "weightpress: the report: %s\n", model::escaped_for_terminal(error.what()).c_str());
+    return false;
+  }
+}
+
 int run(CompressArguments& arguments) {
   CompressOptions& options = arguments.options;
   options.luts = arguments.luts == "safe" ? LutFill::kSafe : LutFill::kCompat;
   const ReportInput input{options, arguments.device, arguments.fast};
-  if (!arguments.report.empty()) check_report_path(arguments.report, options);
+  if (options.output.native().starts_with('-')) {
+    throw Error(ErrorCode::kUsage, "the output " + options.output.string() +
+                                       " looks like an option: if that is its name, write ./" +
+                                       options.output.string());
+  }
+  const bool reports = !arguments.report.empty();
+  if (reports) prepare_report(arguments.report, options);
   ProgressPrinter progress(progress_mode(arguments));
+  std::size_t num_notes = 0, num_dropped = 0;
+  options.on_planned = [&](const CompressReport& report) {
+    num_notes = report.notes.size();
+    num_dropped = report.dropped.size();
+    print_plan(report, options);
+  };
   options.on_progress = [&progress](const CompressProgress& state) { progress.show(state); };
+  set_unfinished_output(options.output.string() + ".partial");
+  CompressReport report;
   try {
-    const CompressReport report = compress(options);
-    progress.clear();
-    print_notes(report, arguments);
-    if (!arguments.quiet) print_summary(report, arguments);
-    if (!arguments.report.empty()) write_report(arguments.report, input, report);
+    report = compress(options);
   } catch (const Error& error) {
     progress.clear();
-    if (!arguments.report.empty()) write_failure_report(arguments.report, input, error);
+    if (reports) try_write_report([&] { write_failure_report(arguments.report, input, error); });
     throw;
   }
-  return kExitDone;
+  set_unfinished_output({});
+  progress.clear();
+  print_notes(report, arguments, num_notes, num_dropped);
+  if (!arguments.quiet) print_summary(report, arguments);
+  if (!reports || try_write_report([&] { write_report(arguments.report, input, report); })) return kExitDone;
+  note("the output is complete");
+  return kExitImpossible;
 }
 
 }  // namespace
@@ -147,7 +190,8 @@ void add_compress_command(CLI::App& app, Action& action) {
   command->add_option("--threads", options.num_threads, "CPU threads (default: all); the bytes stay the same")
       ->check(CLI::Range(1, 1024))
       ->option_text("N");
-  command->add_flag("--fast", arguments->fast, "do not read back; this version never does, and says so");
+  command->add_flag("--fast", arguments->fast,
+                    "do not read back, and no note about it (this version never does)");
   command
       ->add_option("--luts", arguments->luts,
                    "tables as in official files, or such that decoding always ends")
@@ -167,7 +211,7 @@ void add_compress_command(CLI::App& app, Action& action) {
   command->footer(
       "Example:\n  weightpress compress Qwen3-8B -o Qwen3-8B-DF11\n\n"
       "Everything is written to OUT.partial, which becomes OUT by one rename.\n"
-      "Exit codes: 0 done, 1 a file is corrupt, 2 it could not be done.");
+      "Exit codes: 0 done, 1 a file is corrupt, 2 it could not be done, 130 interrupted.");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -1,4 +1,6 @@
 // weightpress: parses the command line, runs the command, turns errors into one sentence and an exit code.
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -51,12 +53,23 @@ void open_standard_streams() {
   }
 }
 
+// For the signal handler. Never freed: it may be read at any moment.
+std::atomic<const std::string*> unfinished_output = nullptr;
+
+void write_to_stderr(std::string_view text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
 /// Ctrl-C and SIGTERM. Only calls that a signal handler may make.
 void on_interrupt(int) {
-  constexpr std::string_view kMessage =
-      "\nweightpress: interrupted; what compress wrote so far is in OUT.partial, which its next run "
-      "removes\n";
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  const std::string* path = unfinished_output.load();
+  write_to_stderr("\nweightpress: interrupted");
+  if (path != nullptr && ::access(path->c_str(), F_OK) == 0) {
+    write_to_stderr("; what was written so far is in ");
+    write_to_stderr(*path);
+    write_to_stderr(", which the next run removes");
+  }
+  write_to_stderr("\n");
   ::_exit(kExitInterrupted);
 }
 
@@ -66,6 +79,26 @@ void raise_file_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/// Names a command that does not exist; the parser would only say that one is missing. Empty: all exist.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* parent = &app;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto commands = parent->get_subcommands([](const CLI::App*) { return true; });
+    if (commands.empty() || word.starts_with('-')) return {};
+    const auto found =
+        std::ranges::find(commands, word, [](const CLI::App* command) { return command->get_name(); });
+    if (found != commands.end()) {
+      parent = *found;
+      continue;
+    }
+    std::string message = "there is no command '" + word + "'; there are";
+    for (const CLI::App* command : commands) message += " " + command->get_name();
+    return message;
+  }
+  return {};
 }
 
 int run(int argc, char** argv) {
@@ -78,6 +111,8 @@ int run(int argc, char** argv) {
   add_inspect_command(app, action);
   add_architectures_command(app, action);
   add_selftest_command(app, action);
+  if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty())
+    return fail(unknown, kExitImpossible);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& result) {
@@ -90,6 +125,11 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+void set_unfinished_output(const std::string& path) {
+  unfinished_output.store(path.empty() ? nullptr : new std::string(path));
+}
+
 }  // namespace weightpress::cli
 
 int main(int argc, char** argv) {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -19,7 +21,7 @@ constexpr double kPlainSeconds = 10;
 
 std::size_t terminal_width() {
   struct winsize size{};
-  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
 }
 
 const char* phase_name(CompressPhase phase) {
@@ -44,7 +46,11 @@ std::string time_text(double seconds) {
 }  // namespace
 
 ProgressPrinter::ProgressPrinter(Mode mode) : mode_(mode) {
-  if (mode_ == Mode::kAuto) mode_ = ::isatty(STDERR_FILENO) != 0 ? Mode::kBar : Mode::kPlain;
+  if (mode_ != Mode::kAuto) return;
+  // A dumb terminal cannot write over a line.
+  const char* terminal = std::getenv("TERM");
+  const bool can_overwrite = terminal != nullptr && std::string_view(terminal) != "dumb";
+  mode_ = can_overwrite && ::isatty(STDERR_FILENO) != 0 ? Mode::kBar : Mode::kPlain;
 }
 
 void ProgressPrinter::show(const CompressProgress& progress) {

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "job/output_record.h"
 #include "model/architectures.h"
 #include "model/file.h"
 #include "model/json_writer.h"
@@ -61,18 +62,25 @@ void replace_file(const fs::path& path, const std::string& text) {
     return;
   }
   const fs::path temporary = temporary_name(path);
-  model::write_whole_file(temporary, text);
   std::error_code error;
+  try {
+    model::write_whole_file(temporary, text);
+  } catch (...) {
+    fs::remove(temporary, error);
+    throw;
+  }
   fs::rename(temporary, path, error);
   if (error) {
-    throw Error(ErrorCode::kIo, "the report " + model::printable(path.native()) +
-                                    " could not be written: " + error.message());
+    const std::string reason = error.message();
+    fs::remove(temporary, error);
+    throw Error(ErrorCode::kIo,
+                "the report " + model::printable(path.native()) + " could not be written: " + reason);
   }
 }
 
 }  // namespace
 
-void check_report_path(const fs::path& path, const CompressOptions& options) {
+void prepare_report(const fs::path& path, const CompressOptions& options) {
   const auto fail = [&](ErrorCode code, const std::string& what) {
     throw Error(code, "the report " + model::printable(path.native()) + " " + what);
   };
@@ -92,13 +100,19 @@ void check_report_path(const fs::path& path, const CompressOptions& options) {
                           is_same(source_folder / "generation_config.json") ||
                           path.native().ends_with(".safetensors.index.json");
   if (hits_input) fail(ErrorCode::kUsage, "would replace what the run reads or writes: name another file");
-  const fs::path partial = options.output.string() + ".partial";
   const fs::path place = fs::weakly_canonical(path, ignored);
-  const fs::path working = fs::weakly_canonical(partial, ignored);
-  if (std::mismatch(working.begin(), working.end(), place.begin(), place.end()).first == working.end())
-    fail(ErrorCode::kUsage, "would lie where the run works: name another file");
+  fs::path output = fs::weakly_canonical(options.output, ignored);
+  if (!output.has_filename()) output = output.parent_path();  // a slash at the end
+  const auto lies_in = [&](const fs::path& folder) {
+    return std::mismatch(folder.begin(), folder.end(), place.begin(), place.end()).first == folder.end();
+  };
+  if (lies_in(output) || lies_in(output.string() + ".partial"))
+    fail(ErrorCode::kUsage, "would lie in the output: write it beside");
+  if (output.native().ends_with(".safetensors") &&
+      (place == output.parent_path() / job::record_name_beside(output) ||
+       place == output.parent_path() / "config.json"))
+    fail(ErrorCode::kUsage, "has the name of a file that goes beside the output: choose another");
   const fs::path above = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (fs::weakly_canonical(above, ignored) == fs::weakly_canonical(options.output, ignored)) return;
   if (!fs::is_directory(above, ignored))
     fail(ErrorCode::kNotFound, "cannot be written: there is no folder " + model::printable(above.native()));
   if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return;
@@ -106,6 +120,8 @@ void check_report_path(const fs::path& path, const CompressOptions& options) {
   const fs::path trial = temporary_name(path);
   model::File::create(trial).close();
   fs::remove(trial, ignored);
+  // A run that is interrupted must not leave the report of an earlier one.
+  fs::remove(path, ignored);
 }
 
 void write_report(const fs::path& path, const ReportInput& input, const CompressReport& report) {

@@ -15,8 +15,8 @@ struct ReportInput {
 };
 
 /// Throws kUsage or kNotFound if the report could not be written there at the end, or would replace something
-/// that the run needs.
-void check_report_path(const std::filesystem::path& path, const CompressOptions& options);
+/// that the run needs. Removes an old report.
+void prepare_report(const std::filesystem::path& path, const CompressOptions& options);
 
 /// Replace the file at once. Throw Error.
 void write_report(const std::filesystem::path& path, const ReportInput& input, const CompressReport& report);

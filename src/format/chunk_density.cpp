@@ -24,16 +24,21 @@ std::uint64_t most_codes(const Histogram& counts, const Codebook& codebook) {
 }  // namespace
 
 std::uint64_t densest_chunk_bound(std::span<const SegmentHistogram> segments, const Codebook& codebook) {
+  // A chunk that begins in segment `first` reaches on as long as the segments between are shorter than a
+  // chunk. Both ends only move forward, so the counts of the segments in between are kept up to date.
   std::uint64_t bound = 0;
+  Histogram counts{};
+  std::uint64_t bits_between = 0;  // of the segments first + 1 to end - 1
+  std::size_t end = 0;
   for (std::size_t first = 0; first < segments.size(); ++first) {
-    // A chunk that begins in this segment reaches as far as the segments between are shorter than a chunk.
-    Histogram counts{};
-    std::uint64_t bits_between = 0;
-    for (std::size_t last = first; last < segments.size() && bits_between < kChunkBits; ++last) {
-      for (std::uint32_t symbol = 0; symbol < kNumSymbols; ++symbol) counts[symbol] += segments[last][symbol];
-      if (last != first) bits_between += total_bits(segments[last], codebook);
+    while (end < segments.size() && (end <= first || bits_between < kChunkBits)) {
+      for (std::uint32_t symbol = 0; symbol < kNumSymbols; ++symbol) counts[symbol] += segments[end][symbol];
+      if (end > first) bits_between += total_bits(segments[end], codebook);
+      ++end;
     }
     bound = std::max(bound, most_codes(counts, codebook));
+    for (std::uint32_t symbol = 0; symbol < kNumSymbols; ++symbol) counts[symbol] -= segments[first][symbol];
+    if (first + 1 < end) bits_between -= total_bits(segments[first + 1], codebook);
   }
   return std::min(bound, total_count(sum_histograms(segments)));
 }

@@ -25,6 +25,8 @@
 #include "model/checkpoint.h"
 #include "model/config_json.h"
 #include "model/definition.h"
+#include "model/df11_model.h"
+#include "model/safetensors_header.h"
 #include "model/text.h"
 #include "model/units.h"
 
@@ -46,6 +48,11 @@ bool is_unencodable(ErrorCode code) {
   return code == ErrorCode::kUnsupportedDtype || code == ErrorCode::kExponentTooLarge ||
          code == ErrorCode::kUnitTooLarge || code == ErrorCode::kStreamTooLong ||
          code == ErrorCode::kEmptyUnit;
+}
+
+/// What may be gone when the same command is run again.
+bool is_trouble_of_the_machine(ErrorCode code) {
+  return code == ErrorCode::kIo || code == ErrorCode::kNoSpace || code == ErrorCode::kSourceChanged;
 }
 
 class CompressJob {
@@ -86,6 +93,12 @@ class CompressJob {
                       " lies in the source folder and would be a part of the model from then "
                       "on: write it elsewhere");
     }
+    if (is_file && config && fs::weakly_canonical(checkpoint_.folder()) == path.parent_path()) {
+      throw Error(
+          ErrorCode::kUsage,
+          "config.json, which goes beside the output " + printable(options_.output.native()) +
+              ", would lie beside the source and be taken for the source's own: write into another folder");
+    }
     std::unique_ptr<job::Output> output;
     if (is_file) {
       output = std::make_unique<job::OutputFile>(path, side_files, options_.force);
@@ -94,17 +107,25 @@ class CompressJob {
     }
     report_.removed_remains = output->removed_remains();
 
-    if (model::is_single_file(plan_.definition.layout)) {
-      write_single_file(*output, is_file ? path.filename().string() : leftover_file_name(plan_.definition));
-    } else {
-      write_folder(*output);
+    if (options_.on_planned) options_.on_planned(report_);
+    try {
+      write(*output, is_file ? path.filename().string() : leftover_file_name(plan_.definition));
+      if (generation_config) write_file(*output, kGenerationConfigName, *generation_config);
+      if (config) write_file(*output, kConfigName, *config);
+      finish_report();
+      write_file(*output, record_name,  // last: with it the output is complete
+                 job::make_output_record({checkpoint_, plan_, options_, kept_units_, own_coding_}));
+      for (const model::File& file : checkpoint_.files()) file.check_unchanged();
+    } catch (const Error& error) {
+      if (!is_trouble_of_the_machine(error.code())) {
+        output->discard();
+        throw;
+      }
+      ErrorDetails details = error.details();
+      details.message += "; what was written so far is in " + printable(path.native()) +
+                         ".partial, which the next run removes";
+      throw Error(std::move(details));
     }
-    if (generation_config) write_file(*output, kGenerationConfigName, *generation_config);
-    if (config) write_file(*output, kConfigName, *config);
-    finish_report();
-    write_file(*output, record_name,  // last: with it the output is complete
-               job::make_output_record({checkpoint_, plan_, options_, kept_units_, own_coding_}));
-    for (const model::File& file : checkpoint_.files()) file.check_unchanged();
     report_.old_output_left = output->finish();
     report_.peak_memory_bytes = job::peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -132,6 +153,26 @@ class CompressJob {
     }
     model::keep_units(kept, plan_.assignment);
     check_something_is_left();
+    check_header_size();
+  }
+
+  /// A single file of too many units is refused before they are counted.
+  void check_header_size() const {
+    if (!model::is_single_file(plan_.definition.layout)) return;
+    constexpr std::uint64_t kEntryBytes = 50;  // of a header, at least, without the name
+    std::uint64_t bytes = 0;
+    for (const model::ModelTensor& tensor : plan_.view.tensors) bytes += kEntryBytes + tensor.name.size();
+    for (const model::Unit& unit : plan_.assignment.units) {
+      bytes += model::kNumDf11Buffers * (kEntryBytes + unit.name.size());
+      for (const std::size_t index : unit.tensors)
+        bytes -= kEntryBytes + plan_.view.tensors[index].name.size();
+    }
+    if (bytes <= model::kMaxHeaderBytes) return;
+    throw Error(ErrorCode::kUnitTooLarge,
+                printable(options_.source.native()) + ": one file of " +
+                    std::to_string(plan_.assignment.units.size()) +
+                    " units would need a header of more than " + std::to_string(model::kMaxHeaderBytes) +
+                    " bytes, which no reader takes: choose a layout of folders (--layout diffusers)");
   }
 
   ErrorDetails dtype_error(const model::Unit& unit, std::size_t tensor_index) const {
@@ -149,20 +190,19 @@ class CompressJob {
     message += ", and DF11 holds only BF16 weights";
     ErrorDetails error{.code = ErrorCode::kUnsupportedDtype, .unit = unit.name, .tensor = source.name};
     const bool can_cast = model::can_cast_to_bf16(tensor.dtype);
+    const bool keep_helps = std::ranges::any_of(plan_.assignment.units, [&](const model::Unit& other) {
+      return !model::find_not_bf16(other, plan_.view.tensors);
+    });
+    const std::string keep = keep_helps ? ", --keep-unencodable stores such units as they are" : "";
     if (options_.keep_unencodable) {
       error.message = message;
     } else if (can_cast && !options_.cast_to_bf16) {
-      error.message = message +
-                      ": --cast-to-bf16 rounds all F32 and F16 tensors (a loss), --keep-unencodable "
-                      "stores such units as they are";
+      error.message = message + ": --cast-to-bf16 rounds all F32 and F16 tensors (a loss)" + keep;
     } else if (model::dtype_bits(tensor.dtype) <= 8) {
-      error.message = message +
-                      ": compress the original checkpoint, not one that is quantised, or store such "
-                      "units as they are with --keep-unencodable";
+      error.message = message + ": compress the original checkpoint, not one that is quantised" + keep;
     } else {
-      error.message = message +
-                      (can_cast ? " (the definition's rule keep_dtype excludes it from the cast)" : "") +
-                      ": --keep-unencodable stores such units as they are";
+      error.message =
+          message + (can_cast ? " (the definition's rule keep_dtype excludes it from the cast)" : "") + keep;
     }
     return error;
   }
@@ -239,6 +279,15 @@ class CompressJob {
 
   // ---- layouts
 
+  /// single_file: the name of the one file in such layouts.
+  void write(job::Output& output, const std::string& single_file) {
+    if (model::is_single_file(plan_.definition.layout)) {
+      write_single_file(output, single_file);
+    } else {
+      write_folder(output);
+    }
+  }
+
   void write_folder(job::Output& output) {
     std::vector<std::size_t> kept;
     for (std::size_t u = 0; u < plan_.assignment.units.size(); ++u)
@@ -263,13 +312,13 @@ class CompressJob {
     job::UnitCompressor compressor(name, source, stages_, buffers_, compressor_options_);
     begin_unit(unit, CompressPhase::kCompressing);
     Result<df11::UnitPlan> plan = compressor.plan();
-    cast_counts_ += source.cast_counts();
     if (!plan) {
       keep_or_throw(unit, located(std::move(plan.error()), unit, source));
       progress_.total_bytes -= 2 * unit.num_weights;  // its tensors are copied with the rest
       progress_.total_bytes += kept_bytes(unit.tensors);
       return false;
     }
+    cast_counts_ += source.cast_counts();
     job::TensorFile file(checkpoint_, plan_.view, output.file(model::unit_file_name(unit.name)),
                          num_threads_);
     file.add_unit(unit, *plan);
@@ -307,12 +356,12 @@ class CompressJob {
       auto next = std::make_unique<PlannedUnit>(unit, *this);
       begin_unit(unit, CompressPhase::kPlanning);
       Result<df11::UnitPlan> plan = next->compressor.plan(on_slab());
-      cast_counts_ += next->source.cast_counts();
       if (!plan) {
         keep_or_throw(unit, located(std::move(plan.error()), unit, next->source));
         kept.push_back(u);
         continue;
       }
+      cast_counts_ += next->source.cast_counts();
       next->plan = std::move(*plan);
       histogram_bytes += next->compressor.histogram_bytes();
       if (histogram_bytes > kMaxKeptHistogramBytes) next->compressor.release_histograms();
@@ -469,6 +518,8 @@ class CompressJob {
     for (const model::AlsoFits& other : plan_.also_fits)
       report_.also_fits.push_back({other.name, other.same_bytes, other.difference});
     report_.notes = plan_.notes;
+    for (const model::DroppedTensor& dropped : plan_.view.dropped)
+      report_.dropped.push_back({checkpoint_.tensors()[dropped.source_index].name, dropped.reason});
     report_.layout = plan_.definition.layout;
     report_.num_threads = num_threads_;
     report_.source_bytes = checkpoint_.total_bytes();
@@ -501,8 +552,20 @@ class CompressJob {
     report_.cast.flushed_to_zero = cast_counts_.flushed_to_zero;
     for (const job::UnitReasons& unit : kept_units_)
       report_.kept_units.push_back({unit.unit, unit.reasons.front()});
-    for (const model::DroppedTensor& dropped : plan_.view.dropped)
+    for (std::size_t i = report_.dropped.size(); i < plan_.view.dropped.size(); ++i) {
+      const model::DroppedTensor& dropped = plan_.view.dropped[i];
       report_.dropped.push_back({checkpoint_.tensors()[dropped.source_index].name, dropped.reason});
+    }
+    if (report_.cast.num_tensors != 0 && plan_.config && plan_.definition.layout != "comfyui") {
+      for (const char* key : {"torch_dtype", "dtype"}) {
+        const auto found = plan_.config->strings.find(key);
+        if (found != plan_.config->strings.end() && found->second != "bfloat16")
+          report_.notes.push_back("config.json still says " + in_quotes(key) + ": " +
+                                  in_quotes(found->second));
+      }
+    }
+    if (report_.output_bytes > report_.source_bytes)
+      report_.notes.push_back("the output is larger than the source");
   }
 
   const CompressOptions& options_;

@@ -24,10 +24,12 @@ void check_complete(const model::Checkpoint& checkpoint, const ModelPlan& plan) 
                         " matches the pattern " + in_quotes(pattern) + " of the definition " +
                         in_quotes(plan.definition.name) +
                         ": the model lacks this part, or another definition is the right one";
+  if (!plan.why.empty()) message += " (this one was detected; name another with --arch)";
   if (pattern == "lm_head" && plan.view.find(model::kEmbeddingName)) {
     message +=
         plan.definition.tied_lm_head
-            ? "; lm_head can be made from the embedding where config.json says tie_word_embeddings"
+            ? "; lm_head can be made from the embedding where config.json says tie_word_embeddings" +
+                  std::string(plan.config ? "" : " (there is no config.json beside the source)")
             : "; a definition with the rule tied_lm_head makes lm_head from the embedding of a tied model";
   }
   throw Error(ErrorCode::kNotFound, message);
@@ -56,20 +58,14 @@ void check_buffer_names(const model::Checkpoint& checkpoint, const ModelPlan& pl
 
 /// Loaders give the weights of a unit that is one module to linear layers and embeddings, which have
 /// matrices.
-void refuse_other_layers(const model::Checkpoint& checkpoint, const ModelPlan& plan) {
+void note_other_layers(const model::Checkpoint& checkpoint, ModelPlan& plan) {
   for (const model::Unit& unit : plan.assignment.units) {
     const model::ModelTensor& tensor = plan.view.tensors[unit.tensors.front()];
     const std::size_t dimensions = checkpoint.tensors()[tensor.source_index].shape.size();
     if (tensor.name != unit.name + ".weight" || dimensions <= 2) continue;
-    throw Error(
-        ErrorDetails{.code = ErrorCode::kBadDefinition,
-                     .message = "unit " + in_quotes(unit.name) + ": its tensor " + in_quotes(tensor.name) +
-                                " has " + std::to_string(dimensions) +
-                                " dimensions, and loaders decode a unit of one module only for linear "
-                                "layers and embeddings: take it out of the definition " +
-                                in_quotes(plan.definition.name),
-                     .unit = unit.name,
-                     .tensor = tensor.name});
+    plan.notes.push_back("unit " + in_quotes(unit.name) + " is one module whose weight has " +
+                         std::to_string(dimensions) +
+                         " dimensions; loaders decode such units only for linear layers and embeddings");
   }
 }
 
@@ -145,13 +141,17 @@ ModelPlan plan_model(const model::Checkpoint& checkpoint, const ModelRequest& re
   if (bad_config && plan.definition.layout != "comfyui") throw Error(*bad_config);
 
   plan.view = std::move(model::apply_key_rules(checkpoint, plan.definition).value());
-  if (plan.config && plan.config->ties_word_embeddings()) model::add_tied_lm_head(plan.definition, plan.view);
+  if (plan.config && plan.config->ties_word_embeddings() &&
+      model::add_tied_lm_head(plan.definition, plan.view)) {
+    plan.notes.push_back(
+        "lm_head is tied to the embedding, and both are units: their weights are stored twice");
+  }
   if (request.cast_to_bf16) model::cast_floats_to_bf16(checkpoint, plan.definition, plan.view);
   plan.assignment = std::move(model::assign_units(plan.view.tensors, plan.definition).value());
   check_complete(checkpoint, plan);
   check_buffer_names(checkpoint, plan);
   refuse_wrapped_modules(checkpoint, plan);
-  refuse_other_layers(checkpoint, plan);
+  note_other_layers(checkpoint, plan);
   note_lost_head(plan);
   return plan;
 }

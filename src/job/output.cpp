@@ -1,5 +1,6 @@
 #include "job/output.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -14,6 +15,8 @@
 #include "job/output_errors.h"
 #include "job/output_record.h"
 #include "model/file.h"
+#include "model/safetensors_header.h"
+#include "model/shard_series.h"
 
 namespace weightpress::job {
 namespace {
@@ -29,6 +32,39 @@ bool holds(const fs::path& path, const std::string& content) {
 bool holds_dfloat11_config(const fs::path& path) {
   return fs::file_size(path) <= kMaxSideFileBytes &&
          model::read_whole_file(path, kMaxSideFileBytes).find("\"dfloat11_config\"") != std::string::npos;
+}
+
+/// Whether a file holds a model that is not DF11.
+bool holds_other_model(const fs::path& path) {
+  try {
+    const model::File file = model::File::open_readonly(path);
+    if (const auto header = model::try_read_safetensors_header(file)) {
+      return std::ranges::none_of(header->tensors, [](const model::TensorEntry& tensor) {
+        return tensor.name.ends_with(".encoded_exponent");
+      });
+    }
+    std::string head(std::min<std::uint64_t>(file.size_bytes(), 4), '\0');
+    file.read_at(head.data(), head.size(), 0);
+    return head == "GGUF" || head == "PK\x03\x04";  // PyTorch's are zip archives
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// A file with weights that are not those of a DF11 model: whoever says --force does not mean to lose it.
+/// Empty: there is none.
+std::string find_other_model(const fs::path& folder) {
+  const fs::path config = folder / "config.json";
+  const bool is_df11 = is_output_record(folder / kRecordName) ||
+                       (fs::is_regular_file(fs::symlink_status(config)) && holds_dfloat11_config(config));
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    // The file of all tensors outside units.
+    const bool is_rest = name == "model.safetensors" || name == "diffusion_pytorch_model.safetensors" ||
+                         model::parse_shard_name(name);
+    if (!(is_df11 && is_rest) && holds_other_model(entry.path())) return name;
+  }
+  return {};
 }
 
 bool is_there(const fs::path& path) {
@@ -97,9 +133,13 @@ void OutputFolder::check_replaceable() const {
   for (const fs::directory_entry& entry : fs::directory_iterator(output_)) {
     if (entry.is_directory() && !entry.is_symlink()) {
       refuse(name +
-             " has subfolders, so it is no model of ours, and is not replaced even with --force: remove it "
+             " has subfolders, so it is no DF11 model, and is not replaced even with --force: remove it "
              "yourself");
     }
+  }
+  if (const std::string model = find_other_model(output_); !model.empty()) {
+    refuse(name + " holds " + model::in_quotes(model) +
+           ", which is not of a DF11 model, and is not replaced even with --force: choose another name");
   }
 }
 

@@ -24,6 +24,8 @@ class Output {
   /// Where a file of the output is written until finish().
   std::filesystem::path file(std::string_view name) const { return partial_->path() / name; }
   bool removed_remains() const { return partial_->removed_remains(); }
+  /// Removes what was written so far. Before finish() only.
+  void discard() { partial_->remove(); }
 
   /// OUT appears. Returns why an old output could not be deleted (the new one is in place then), or nothing.
   virtual std::string finish() = 0;

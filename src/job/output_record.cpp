@@ -39,18 +39,24 @@ class Fates {
     const Fate& fate = tensors_[source_index];
     if (fate.dropped != nullptr && !fate.dropped->tied_to.empty()) {
       json.member("tied_to", fate.dropped->tied_to);
+      if (fate.view_index) write_cast(json, source, content_.plan.view.tensors[*fate.view_index]);
     } else if (fate.dropped != nullptr) {
       json.member("dropped", fate.dropped->reason);
     } else if (fate.view_index) {
       const model::ModelTensor& tensor = content_.plan.view.tensors[*fate.view_index];
       if (const model::Unit* unit = units_[*fate.view_index]) json.member("unit", unit->name);
       if (tensor.name != source.name) json.member("renamed", tensor.name);
-      if (tensor.dtype != source.dtype) json.member("cast", model::dtype_name(tensor.dtype));
+      write_cast(json, source, tensor);
     }
     json.end_object();
   }
 
  private:
+  static void write_cast(JsonWriter& json, const model::SourceTensor& source,
+                         const model::ModelTensor& tensor) {
+    if (tensor.dtype != source.dtype) json.member("cast", model::dtype_name(tensor.dtype));
+  }
+
   struct Fate {
     std::optional<std::size_t> view_index;
     const model::DroppedTensor* dropped = nullptr;

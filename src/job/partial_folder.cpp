@@ -112,6 +112,16 @@ void PartialFolder::check_in_place() const {
   throw Error(ErrorCode::kIo, name_of(path_) + " was moved or removed during the run: run the command again");
 }
 
+void PartialFolder::remove() noexcept {
+  try {
+    check_in_place();
+    remove_content(path_, false);
+    fs::remove(path_);
+  } catch (const std::exception&) {
+    // A message about what really went wrong is on its way.
+  }
+}
+
 void PartialFolder::remove_marker() {
   std::error_code error;
   fs::remove(path_ / kMarker, error);

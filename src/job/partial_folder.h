@@ -26,6 +26,8 @@ class PartialFolder {
 
   /// Throws kIo if the folder was moved or removed.
   void check_in_place() const;
+  /// Removes the folder with all that is in it; what cannot be removed is left.
+  void remove() noexcept;
   /// Takes the marker away and makes the folder durable: it is complete.
   void remove_marker();
 

@@ -78,6 +78,10 @@ Architecture find_architecture(std::string_view name) {
     alike.emplace_back(contains ? 0 : edit_distance(name.substr(0, 100), known), known);
   }
   std::ranges::sort(alike);
+  // Where names contain what was given, others are noise.
+  if (const auto other = std::ranges::find_if(alike, [](const auto& entry) { return entry.first != 0; });
+      other != alike.begin())
+    alike.erase(other, alike.end());
   std::string message = "there is no definition " + in_quotes(name);
   for (std::size_t i = 0; i < std::min<std::size_t>(alike.size(), 3); ++i)
     message += (i == 0 ? ": did you mean " : i == 1 ? ", " : " or ") + in_quotes(alike[i].second);

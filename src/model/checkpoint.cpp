@@ -7,6 +7,7 @@
 #include <weightpress/error.h>
 
 #include "model/checkpoint_index.h"
+#include "model/foreign_file.h"
 #include "model/safetensors_header.h"
 #include "model/shard_series.h"
 #include "model/text.h"
@@ -152,7 +153,10 @@ Checkpoint Checkpoint::open(const fs::path& path, Df11Policy df11) {
   std::error_code error;
   const auto status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found)
-    throw Error(ErrorCode::kNotFound, printable(path.native()) + ": there is no such file or folder");
+    throw Error(
+        ErrorCode::kNotFound,
+        printable(path.native()) +
+            ": there is no such file or folder (weightpress reads local files and downloads nothing)");
   if (error) throw Error(ErrorCode::kIo, printable(path.native()) + ": cannot examine: " + error.message());
 
   const bool is_folder = status.type() == fs::file_type::directory;
@@ -175,6 +179,12 @@ Checkpoint Checkpoint::open(const fs::path& path, Df11Policy df11) {
                                          ": give the folder of the whole model");
     }
   } else {
+    if (status.type() == fs::file_type::regular) {
+      const File file = File::open_readonly(path);
+      std::string head(std::min<std::uint64_t>(file.size_bytes(), kForeignHeadBytes), '\0');
+      file.read_at(head.data(), head.size(), 0);
+      if (auto other = recognise_foreign_file(head, path.string())) throw Error(std::move(other->error()));
+    }
     throw Error(ErrorCode::kUsage,
                 printable(path.native()) + ": is neither a .safetensors file nor a folder of them");
   }

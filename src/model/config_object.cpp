@@ -4,12 +4,15 @@
 #include <utility>
 
 #include "model/foreign_file.h"
+#include "model/json_depth.h"
 #include "model/text.h"
 
 namespace weightpress::model {
 namespace {
 
 using namespace std::string_literals;
+
+constexpr unsigned kMaxDepth = 256;
 
 // `text` with the words that Python adds to JSON replaced by numbers, outside strings.
 std::string without_python_words(std::string_view text) {
@@ -47,6 +50,7 @@ Result<nlohmann::json> parse_config_object(std::string_view text, const std::str
   if (auto other = recognise_foreign_file(text.substr(0, kForeignHeadBytes), file_name))
     return std::move(*other);
   if (text.find('\0') != text.npos) return corrupt("holds a NUL byte: it is not JSON");
+  if (is_nested_deeper(text, kMaxDepth)) return corrupt("is nested too deeply");
   nlohmann::json root =
       nlohmann::json::parse(without_python_words(text), nullptr, /*allow_exceptions=*/false);
   if (root.is_discarded()) return corrupt("is not valid JSON");

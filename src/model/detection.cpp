@@ -46,7 +46,10 @@ std::string giga(std::uint64_t count) {
 }
 
 bool holds(const DetectionRule& rule, const ModelView& view, const std::optional<SourceConfig>& config) {
-  const auto is_there = [&](const std::string& name) { return view.find(name).has_value(); };
+  const auto is_there = [&](const std::string& name) {
+    const auto tensor = view.find(name);
+    return tensor && !view.tensors[*tensor].is_tied_copy;
+  };
   return std::ranges::all_of(rule.all, is_there) && std::ranges::none_of(rule.none, is_there) &&
          std::ranges::all_of(rule.config, [&](const auto& condition) {
            if (!config) return false;
@@ -105,8 +108,13 @@ class Detector {
     Detection detection;
     detection.why = why(*chosen);
     if (chosen->assignment) {
-      for (const Candidate& other : candidates_)
-        if (&other != &*chosen && other.assignment) detection.also_fits.push_back(compare(*chosen, other));
+      for (const Candidate& other : candidates_) {
+        // What is chosen by name only is meant for models of its family.
+        const bool is_foreign =
+            other.definition.detection.empty() && other.definition.family != chosen->definition.family;
+        if (&other != &*chosen && other.assignment && !is_foreign)
+          detection.also_fits.push_back(compare(*chosen, other));
+      }
     }
     detection.definition = std::move(chosen->definition);
     return detection;
@@ -149,6 +157,8 @@ class Detector {
       if (auto view = apply_key_rules(checkpoint_, definition)) {
         if (ties) add_tied_lm_head(definition, *view);
         place->second = std::make_shared<const ModelView>(std::move(*view));
+      } else if (!conflict_) {
+        conflict_ = std::move(view.error());
       }
     }
     return place->second;
@@ -163,6 +173,8 @@ class Detector {
   }
 
   Unexpected nothing_found() const {
+    // A definition may belong to the model, were it not for this.
+    if (conflict_) return Unexpected(*conflict_);
     std::string message = "no definition of weightpress belongs to this model";
     if (!checkpoint_.tensors().empty()) {
       const std::string& name = checkpoint_.tensors().front().name;
@@ -173,8 +185,8 @@ class Detector {
     }
     return Unexpected(ErrorCode::kNotFound,
                       message +
-                          "; say with --arch which one to use ('weightpress architectures list'), or give "
-                          "a file of your own");
+                          "; say with --arch which one to use ('weightpress architectures list'), or "
+                          "write one (architectures/README.md) and give it with --arch FILE.json");
   }
 
   /// A prefix of all names, without which a definition would be found, and that definition.
@@ -200,6 +212,7 @@ class Detector {
   const Checkpoint& checkpoint_;
   const std::optional<SourceConfig>& config_;
   std::vector<Candidate> candidates_;
+  std::optional<ErrorDetails> conflict_;                           // the first of key rules
   std::map<std::string, std::shared_ptr<const ModelView>> views_;  // by what decides them
 };
 

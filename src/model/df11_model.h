@@ -32,8 +32,9 @@ inline constexpr std::size_t kNumDf11Buffers = static_cast<std::size_t>(Df11Buff
 /// What follows the unit's name and a dot in the name of the tensor, e.g. "encoded_exponent".
 std::string_view df11_buffer_name(Df11Buffer buffer);
 
-/// Most tensors a unit may have: far above any model's (hundreds), small enough to keep the list in memory.
-inline constexpr std::uint64_t kMaxUnitTensors = std::uint64_t{1} << 20;
+/// Most tensors a unit may have: far above any model's (hundreds), small enough to keep the lists of all
+/// units in memory.
+inline constexpr std::uint64_t kMaxUnitTensors = std::uint64_t{1} << 16;
 
 struct StoredUnit {
   std::string name;

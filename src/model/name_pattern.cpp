@@ -114,7 +114,8 @@ Result<NamePattern> NamePattern::compile(std::string_view pattern, Match match) 
 
 bool NamePattern::Compiled::match(std::string_view name, pcre2_match_data* groups) const {
   if (!name.starts_with(literal_prefix)) return false;
-  const int status = pcre2_match(code.get(), bytes_of(name), name.size(), 0, 0, groups, limits.get());
+  const int status =
+      pcre2_match(code.get(), bytes_of(name), name.size(), 0, PCRE2_NO_UTF_CHECK, groups, limits.get());
   if (status >= 0) return true;
   if (status == PCRE2_ERROR_NOMATCH) return false;
   throw Error(ErrorCode::kBadDefinition, "pattern " + in_quotes(text) + " could not be matched against " +

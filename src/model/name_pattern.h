@@ -29,7 +29,8 @@ class NamePattern {
   NamePattern& operator=(NamePattern&&) noexcept;
   ~NamePattern();
 
-  /// Whether `name` (UTF-8) matches. Throws kBadDefinition if that takes too many steps. Thread-safe.
+  /// Whether `name` matches; it must be UTF-8, as all that comes out of JSON is. Throws kBadDefinition if
+  /// that takes too many steps. Thread-safe.
   bool matches(std::string_view name) const;
 
   /// `name` with the match replaced, as re.sub(count=1) does: \1 to \9 stand for groups, \\ for a backslash.

@@ -7,6 +7,7 @@
 
 #include <weightpress/error.h>
 
+#include "model/json_depth.h"
 #include "model/text.h"
 
 namespace weightpress::model {
@@ -14,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 64;
+constexpr unsigned kMaxDepth = 64;
 
 // Reads members of the types they should have. Throws Error; the functions below turn it into a Result.
 class Reader {
@@ -27,12 +28,10 @@ class Reader {
 
   json parse(const std::string& text) const {
     if (text.find('\0') != text.npos) fail("holds a NUL byte: it is not JSON");
-    const auto limit_depth = [&](int depth, json::parse_event_t, json&) {
-      if (depth > kMaxDepth) fail("is nested too deeply");
-      return true;
-    };
+    // Not by a callback of the parser, which makes it take quadratic time.
+    if (is_nested_deeper(text, kMaxDepth)) fail("is nested too deeply");
     try {
-      json root = json::parse(text, limit_depth);
+      json root = json::parse(text);
       if (!root.is_object()) fail("is not a JSON object");
       return root;
     } catch (const json::parse_error& error) {

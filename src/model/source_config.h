@@ -1,6 +1,7 @@
 // What a model's config.json says that changes what is written.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,8 +11,8 @@
 
 namespace weightpress::model {
 
-/// Longest config.json that is read. Real ones have a few KB.
-inline constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20;
+/// Longest config.json that is read. Real ones have a few KB, with long lists of labels up to 1 MB.
+inline constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{4} << 20;
 
 struct SourceConfig {
   std::string text;                                         ///< as it stands in the file

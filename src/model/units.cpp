@@ -16,9 +16,14 @@ namespace {
 
 constexpr std::size_t kMaxFileNameBytes = 255;
 
+// Modules nest about ten deep in real models; what lies deeper in a hostile name is not looked at.
+constexpr unsigned kMaxModuleDepth = 32;
+
 template <class Visit>
 void for_each_prefix(std::string_view name, Visit visit) {
-  for (std::size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1))
+  unsigned depth = 0;
+  for (std::size_t dot = name.find('.'); dot != name.npos && depth < kMaxModuleDepth;
+       dot = name.find('.', dot + 1), ++depth)
     visit(name.substr(0, dot));
 }
 
@@ -103,11 +108,14 @@ class Assigner {
   // What would have to go from the front of a module's name for a pattern to match, e.g. "_orig_mod.". All
   // modules of a model have it, so a look at some is enough.
   std::optional<std::string_view> find_foreign_prefix() const {
-    constexpr std::size_t kMaxLooks = 2'000;
-    for (const std::string_view module : std::span(modules_).first(std::min(modules_.size(), kMaxLooks)))
-      for (std::size_t dot = module.find('.'); dot != module.npos; dot = module.find('.', dot + 1))
+    constexpr std::size_t kMaxLooks = 2'000, kMaxParts = 4;
+    for (const std::string_view module : std::span(modules_).first(std::min(modules_.size(), kMaxLooks))) {
+      std::size_t parts = 0;
+      for (std::size_t dot = module.find('.'); dot != module.npos && parts < kMaxParts;
+           dot = module.find('.', dot + 1), ++parts)
         for (const NamePattern& pattern : patterns_)
           if (pattern.matches(module.substr(dot + 1))) return module.substr(0, dot + 1);
+    }
     return std::nullopt;
   }
 

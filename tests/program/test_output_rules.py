@@ -192,6 +192,42 @@ class InTheWay(OutputCase):
                 self.compressed(source, WANT, definition=self.layouts[layout], out=out)
                 self.assertEqual(forced, support.read_tree(self.place_of_out))
 
+    def test_force_does_not_replace_other_models(self):
+        """A folder of models, as ComfyUI has it, or a source: whoever says --force there has taken the wrong folder."""
+        source = self.source_folder({"x.safetensors": TENSORS})
+        for kind, name, content in (("safetensors", "flux.safetensors", tensors_file(TENSORS)), ("gguf", "q4.gguf", b"GGUF\3"),
+                                    ("torch", "old.ckpt", b"PK\3\4")):
+            for is_df11 in (False, True):
+                with self.subTest(kind=kind, is_df11=is_df11):
+                    self.clear()
+                    out = self.place_of_out / "models"
+                    if is_df11:
+                        self.assert_done(self.run_on(source, definition=self.layouts["transformers"], out=out))
+                    out.mkdir(exist_ok=True)
+                    (out / name).write_bytes(content)
+                    self.untouched(source, out, name.replace(".", r"\."), options=["--force"], layout="transformers")
+        self.clear()
+        shutil.copytree(source, self.place_of_out / "models")
+        (self.place_of_out / "models" / "x.safetensors").rename(self.place_of_out / "models" / "model.safetensors")
+        self.untouched(source, self.place_of_out / "models", r"model\.safetensors", options=["--force"], layout="transformers")
+
+    def test_a_refusal_leaves_nothing(self):
+        """Found out while units are counted; trouble of the machine keeps OUT.partial and names it."""
+        weights = words(1, 600).copy()
+        weights[77] = 0x7F80
+        source = self.source_folder({"x.safetensors": TENSORS | {"layers.1.a.weight": bf16(weights, [6, 100])}})
+        for layout, out in self.outs():
+            with self.subTest(layout=layout, out=out.name):
+                self.clear()
+                self.untouched(source, out, "weight 77", "--keep-unencodable", layout=layout)
+
+    def test_options_are_no_names(self):
+        source = self.source_folder({"x.safetensors": TENSORS})
+        for name in ("--force", "-"):
+            done = support.run("compress", source, "--arch", self.definition, f"--output={name}", cwd=self.place_of_out)
+            self.assert_fails(done, IMPOSSIBLE, "looks like an option")
+        self.assertEqual(sorted(self.place_of_out.iterdir()), [])
+
     def test_partial_of_somebody_else(self):
         source = self.source_folder({"x.safetensors": TENSORS})
         for layout, out in self.outs():

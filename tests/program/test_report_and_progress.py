@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 
 import numpy as np
@@ -66,6 +67,18 @@ class Report(CompressCase):
         self.assertEqual(record["kept_units"], report["kept_units"])
         self.assertEqual([own["unit"] for own in record["own_coding"]], ["embed"])
 
+    def test_casts_of_kept_units_count_once(self):
+        values = np.array([1.0001] * 63 + [3.4e38], np.float32)
+        model = self.model({"layers.0.a.weight": ("F32", [64], values.tobytes())})
+        for layout in ("transformers", "comfyui"):
+            with self.subTest(layout=layout):
+                done, report = self.report(model, "--cast-to-bf16", "--keep-unencodable", "--force", "--layout", layout)
+                self.assert_done(done)
+                self.assertEqual([kept["unit"] for kept in report["kept_units"]], ["layers.0"])
+                before = np.frombuffer(small_tensors()["norm.weight"][2], "<f4")  # another F32 tensor; the third is empty
+                changed = int(sum((before.view("<u4") & 0xFFFF) != 0))
+                self.assertEqual(report["cast"], {"tensors": 3, "changed": 64 + changed, "overflowed": 1, "flushed_to_zero": 0})
+
     def test_of_a_failure(self):
         model = self.model({"layers.0.b.weight": ("F32", [20, 100], words(4, 4000).tobytes())})
         done, report = self.report(model)
@@ -74,6 +87,33 @@ class Report(CompressCase):
                          ("failed", "unsupported-dtype", "layers.0", "layers.0.b.weight"))
         self.assertIn(report["error"]["message"], done.stderr)
         self.assertEqual(list(report["options"]), OPTIONS)
+
+    def test_what_is_really_wrong_is_said_if_the_report_fails_too(self):
+        """A folder that goes away during the run; also: no old report stays that could be taken for this run's."""
+        reports = self.work / "reports"
+        reports.mkdir()
+        (reports / "report.json").write_text('{"status": "done"}')
+        model = self.model({"layers.0.b.weight": ("F32", [20, 100], words(4, 4000).tobytes())})
+        shutil.rmtree(reports)
+        reports.symlink_to("/proc/self/fd")  # nothing can be made there
+        done = compress(model, self.out, self.definition, "--report", reports / "report.json")
+        self.assert_fails(done, 2, r"report")
+        reports.unlink()
+        reports.mkdir()
+        (reports / "report.json").write_text('{"status": "done"}')
+        done = compress(model, self.out, self.definition, "--report", reports / "report.json")
+        self.assert_fails(done, 2, "F32")
+        self.assertEqual(json.loads((reports / "report.json").read_text())["status"], "failed")
+
+    def test_the_report_is_no_file_of_the_output(self):
+        for name in ("report.json", "weightpress.json", "config.json"):
+            with self.subTest(name=name):
+                self.assert_fails(compress(self.model(), self.out, self.definition, "--report", self.out / name), 2, "output")
+                done = compress(self.model(), f"{self.out}/", self.definition, "--report", f"{self.out}.partial/{name}")
+                self.assert_fails(done, 2, "output")
+        done = compress(self.model(), self.work / "x.safetensors", self.definition, "--layout", "comfyui", "--report",
+                        self.work / "x.weightpress.json")
+        self.assert_fails(done, 2, "beside the output")
 
     def test_the_old_report_is_replaced_whole(self):
         (self.work / "report.json").write_text("x" * 100_000)
@@ -89,12 +129,13 @@ class Report(CompressCase):
 
 
 class Progress(CompressCase):
-    def on_a_terminal(self, *options):
+    def on_a_terminal(self, *options, terminal_type="xterm"):
         """What the program wrote to a terminal as standard error."""
         main, terminal = pty.openpty()
         command = [support.PROGRAM, "compress", self.model({"embed.weight": bf16(words(1, 3_000_000))}), "-o", self.out,
                    "--arch", self.definition, "--force", *options]
-        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=terminal, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=terminal, stdin=subprocess.DEVNULL,
+                                   env={**os.environ, "TERM": terminal_type})
         os.close(terminal)
         text = b""
         while True:
@@ -120,6 +161,17 @@ class Progress(CompressCase):
     def test_none_where_it_is_not_wanted(self):
         for options in (("--progress", "none"), ("-q",), ("--progress", "plain")):
             self.assertNotIn("\x1b", self.on_a_terminal(*options), options)
+
+    def test_a_dumb_terminal_gets_no_live_line(self):
+        self.assertNotIn("\x1b", self.on_a_terminal(terminal_type="dumb"))
+
+    def test_the_plan_is_told_before_the_work(self):
+        text = self.on_a_terminal("--keep-unencodable")
+        self.assertLess(text.find("compressing"), text.find("nothing was verified"))
+        definition = support.write_definition(self.work / "drops.json", {r"embed": []}, drop=["^layers"])
+        self.definition = definition
+        text = self.on_a_terminal()
+        self.assertLess(text.find("5 tensors of the source are not in the output"), text.find("compressing"))
 
     def test_no_live_line_in_a_pipe(self):
         done = compress(self.model(), self.out, self.definition)

@@ -207,7 +207,7 @@ class FoldersThatAreNoModel(SourceCase):
             with self.subTest(name=name):
                 self.refused(self.source_folder({name: b"PK\x03\x04"}), IMPOSSIBLE, "no .safetensors file",
                              "convert|" + re.escape(name))
-                self.refused(self.source_folder({name: b"PK\x03\x04"}) / name, IMPOSSIBLE, re.escape(name), r"\.safetensors")
+                self.refused(self.source_folder({name: b"PK\x03\x04"}) / name, IMPOSSIBLE, re.escape(name), r"safetensors")
 
 
 class MixedFolders(SourceCase):

@@ -100,7 +100,9 @@ TEST(ConfigJson, WhatIsNoConfigIsRefused) {
   for (std::size_t size = 1; size < whole.size(); ++size)
     EXPECT_EQ(splice(whole.substr(0, size)), "config.json: is not valid JSON") << size;
   const std::string deep = "{\"a\":" + std::string(90'000, '[') + std::string(90'000, ']') + "}";
-  EXPECT_THAT(splice(deep), HasSubstr("dfloat11_config"));
+  EXPECT_THAT(splice(deep), HasSubstr("nested too deeply"));
+  const std::string allowed = "{\"a\":" + std::string(200, '[') + "\"[\"" + std::string(200, ']') + "}";
+  EXPECT_THAT(splice(allowed), HasSubstr("dfloat11_config"));
 }
 
 }  // namespace
