@@ -53,7 +53,7 @@ void open_standard_streams() {
   }
 }
 
-// For the signal handler. Never freed: it may be read at any moment.
+// For the signal handler.
 std::atomic<const std::string*> unfinished_output = nullptr;
 
 void write_to_stderr(std::string_view text) {
@@ -127,7 +127,12 @@ int run(int argc, char** argv) {
 }  // namespace
 
 void set_unfinished_output(const std::string& path) {
-  unfinished_output.store(path.empty() ? nullptr : new std::string(path));
+  // The handler may read it at any moment: it does not change while it is pointed at.
+  static std::string stored;
+  unfinished_output.store(nullptr);
+  if (path.empty()) return;
+  stored = path;
+  unfinished_output.store(&stored);
 }
 
 }  // namespace weightpress::cli
