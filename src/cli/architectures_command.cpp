@@ -23,7 +23,7 @@ using model::JsonWriter;
 int list(bool json) {
   const auto architectures = model::list_architectures();
   if (json) {
-    JsonWriter out;
+    JsonWriter out(JsonWriter::Encoding::kAscii);
     out.begin_array();
     for (const model::Architecture& architecture : architectures) {
       const model::ModelDefinition definition = model::parse_architecture(architecture);
@@ -65,7 +65,7 @@ int detect(const std::string& source, bool json) {
   std::uint64_t unit_weights = 0;
   for (const model::Unit& unit : plan.assignment.units) unit_weights += unit.num_weights;
   if (json) {
-    JsonWriter out;
+    JsonWriter out(JsonWriter::Encoding::kAscii);
     out.begin_object().member("definition", plan.definition.name).member("layout", plan.definition.layout);
     out.member("units", plan.assignment.units.size()).member("unit_weights", unit_weights);
     out.member("why", plan.why).key("also_fits").begin_array();

@@ -1,103 +1,39 @@
 #include "cli/inspect_json.h"
 
-#include <array>
-#include <charconv>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 
-#include "model/text.h"
+#include "model/json_writer.h"
 
 namespace weightpress::cli {
 namespace {
 
-class JsonWriter {
- public:
-  // Everything outside ASCII is escaped: a terminal shows no name raw, and paths need not be UTF-8.
-  void string(std::string_view text) { model::append_json_ascii(separate(), text); }
-  void number(std::uint64_t value) { separate() += std::to_string(value); }
-  void number(double value) {
-    std::array<char, 32> text{};
-    const auto end = std::to_chars(text.begin(), text.end(), value).ptr;
-    separate().append(text.data(), end);
-  }
-  void boolean(bool value) { separate() += value ? "true" : "false"; }
-  void null() { separate() += "null"; }
-
-  JsonWriter& key(std::string_view name) {
-    string(name);
-    out_ += ':';
-    needs_comma_ = false;
-    return *this;
-  }
-  template <class Members>
-  void object(Members members) {
-    enclosed('{', '}', members);
-  }
-  template <class List, class Element>
-  void list(const List& elements, Element write) {
-    enclosed('[', ']', [&] {
-      for (const auto& element : elements) write(element);
-    });
-  }
-
-  std::string take() { return std::move(out_); }
-
- private:
-  std::string& separate() {
-    if (needs_comma_) out_ += ',';
-    needs_comma_ = true;
-    return out_;
-  }
-  template <class Content>
-  void enclosed(char open, char close, Content content) {
-    separate() += open;
-    needs_comma_ = false;
-    content();
-    out_ += close;
-    needs_comma_ = true;
-  }
-
-  std::string out_;
-  bool needs_comma_ = false;
-};
+using model::JsonWriter;
 
 void write_files(JsonWriter& json, const InspectReport& report) {
-  json.key("files").list(report.files, [&](const InspectedFile& file) {
-    json.object([&] {
-      json.key("name").string(file.name);
-      json.key("bytes").number(file.size_bytes);
-      json.key("tensors").number(file.num_tensors);
-      json.key("metadata").boolean(file.has_metadata);
-    });
-  });
-  json.key("file_bytes").number(report.file_bytes());
+  json.key("files").begin_array();
+  for (const InspectedFile& file : report.files) {
+    json.begin_object().member("name", file.name).member("bytes", file.size_bytes);
+    json.member("tensors", file.num_tensors).member("metadata", file.has_metadata).end_object();
+  }
+  json.end_array().member("file_bytes", report.file_bytes());
 }
 
 void write_dtypes(JsonWriter& json, const char* key, const InspectReport& report) {
-  json.key(key).object([&] {
-    for (const DtypeTotal& total : report.tensors) {
-      json.key(total.dtype).object([&] {
-        json.key("tensors").number(total.num_tensors);
-        json.key("elements").number(total.num_elements);
-        json.key("bytes").number(total.size_bytes);
-      });
-    }
-  });
+  json.key(key).begin_object();
+  for (const DtypeTotal& total : report.tensors) {
+    json.key(total.dtype).begin_object().member("tensors", total.num_tensors);
+    json.member("elements", total.num_elements).member("bytes", total.size_bytes).end_object();
+  }
+  json.end_object();
 }
 
 void write_unit(JsonWriter& json, const InspectedUnit& unit) {
-  json.object([&] {
-    json.key("name").string(unit.name);
-    json.key("weights").number(unit.num_weights);
-    json.key("tensors").number(unit.num_tensors);
-    json.key("bytes").number(unit.size_bytes);
-    json.key("bits_per_weight").number(unit.bits_per_weight());
-    json.key("tables").number(unit.num_tables);
-    json.key("shortest_code").number(std::uint64_t{unit.shortest_code_bits});
-    json.key("longest_code").number(std::uint64_t{unit.longest_code_bits});
-    json.key("exponents").number(std::uint64_t{unit.num_exponents});
-  });
+  json.begin_object().member("name", unit.name).member("weights", unit.num_weights);
+  json.member("tensors", unit.num_tensors).member("bytes", unit.size_bytes);
+  json.member("bits_per_weight", unit.bits_per_weight()).member("tables", unit.num_tables);
+  json.member("shortest_code", unit.shortest_code_bits).member("longest_code", unit.longest_code_bits);
+  json.member("exponents", unit.num_exponents).end_object();
 }
 
 void write_record(JsonWriter& json, const InspectReport& report) {
@@ -105,81 +41,67 @@ void write_record(JsonWriter& json, const InspectReport& report) {
   const InspectedRecord& record = report.record ? *report.record : none;
   json.key("record");
   if (report.record) {
-    json.object([&] {
-      json.key("file").string(record.file);
-      json.key("weightpress").string(record.weightpress);
-      json.key("definition").string(record.definition);
-      json.key("format_version").string(record.format_version);
-      json.key("patterns").number(record.num_patterns);
-      json.key("layout").string(record.layout);
-    });
+    json.begin_object().member("file", record.file).member("weightpress", record.weightpress);
+    json.member("definition", record.definition).member("format_version", record.format_version);
+    json.member("patterns", record.num_patterns).member("layout", record.layout).end_object();
   } else {
-    json.null();
+    json.raw("null");
   }
-  json.key("kept_units").list(record.kept_units, [&](const InspectedRecord::KeptUnit& kept) {
-    json.object([&] {
-      json.key("unit").string(kept.unit);
-      json.key("reason").string(kept.reason);
-    });
-  });
-  json.key("own_coding").list(record.own_coding, [&](const InspectedRecord::OwnCoding& own) {
-    json.object([&] {
-      json.key("unit").string(own.unit);
-      json.key("reasons").list(own.reasons, [&](const std::string& reason) { json.string(reason); });
-    });
-  });
+  json.key("kept_units").begin_array();
+  for (const InspectedRecord::KeptUnit& kept : record.kept_units)
+    json.begin_object().member("unit", kept.unit).member("reason", kept.reason).end_object();
+  json.end_array().key("own_coding").begin_array();
+  for (const InspectedRecord::OwnCoding& own : record.own_coding) {
+    json.begin_object().member("unit", own.unit).key("reasons").begin_array();
+    for (const std::string& reason : own.reasons) json.value(reason);
+    json.end_array().end_object();
+  }
+  json.end_array();
 }
 
 void write_df11(JsonWriter& json, const InspectReport& report) {
   const std::uint64_t weights = report.num_weights();
-  json.key("units").list(report.units, [&](const InspectedUnit& unit) { write_unit(json, unit); });
-  json.key("weights").number(weights);
-  json.key("unit_bytes").number(report.unit_bytes());
-  json.key("bits_per_weight")
-      .number(8 * static_cast<double>(report.unit_bytes()) / static_cast<double>(weights));
+  json.key("units").begin_array();
+  for (const InspectedUnit& unit : report.units) write_unit(json, unit);
+  json.end_array().member("weights", weights).member("unit_bytes", report.unit_bytes());
+  json.member("bits_per_weight", 8 * static_cast<double>(report.unit_bytes()) / static_cast<double>(weights));
   write_dtypes(json, "kept", report);
-  json.key("kept_bytes").number(report.tensor_bytes());
-  json.key("bf16_bytes").number(report.bf16_bytes());
-  json.key("ratio").number(report.ratio());
+  json.member("kept_bytes", report.tensor_bytes()).member("bf16_bytes", report.bf16_bytes());
+  json.member("ratio", report.ratio());
   write_record(json, report);
   json.key("config");
   if (report.config) {
-    json.object([&] {
-      json.key("version").string(report.config->version);
-      json.key("patterns").number(report.config->num_patterns);
-    });
+    json.begin_object().member("version", report.config->version);
+    json.member("patterns", report.config->num_patterns).end_object();
   } else {
-    json.null();
+    json.raw("null");
   }
 }
 
 void write_source(JsonWriter& json, const InspectReport& report) {
   write_dtypes(json, "tensors", report);
-  json.key("tensor_bytes").number(report.tensor_bytes());
-  json.key("source");
+  json.member("tensor_bytes", report.tensor_bytes()).key("source");
   if (report.source) {
-    json.object([&] {
-      json.key("definition").string(report.source->definition);
-      json.key("units").number(report.source->num_units);
-      json.key("unit_weights").number(report.source->unit_weights);
-    });
+    json.begin_object().member("definition", report.source->definition);
+    json.member("units", report.source->num_units);
+    json.member("unit_weights", report.source->unit_weights).end_object();
   } else {
-    json.null();
+    json.raw("null");
   }
 }
 
 }  // namespace
 
 std::string inspect_json(const InspectReport& report, const std::string& path) {
-  JsonWriter json;
-  json.object([&] {
-    json.key("path").string(path);
-    json.key("kind").string(report.is_df11() ? "df11" : "safetensors");
-    write_files(json, report);
-    report.is_df11() ? write_df11(json, report) : write_source(json, report);
-    json.key("notes").list(report.notes, [&](const std::string& note) { json.string(note); });
-  });
-  return json.take() + "\n";
+  JsonWriter json(JsonWriter::Encoding::kAscii);
+  json.begin_object(JsonWriter::Style::kOneLine).member("path", path);
+  json.member("kind", report.is_df11() ? "df11" : "safetensors");
+  write_files(json, report);
+  report.is_df11() ? write_df11(json, report) : write_source(json, report);
+  json.key("notes").begin_array();
+  for (const std::string& note : report.notes) json.value(note);
+  json.end_array().end_object();
+  return std::move(json).take();
 }
 
 }  // namespace weightpress::cli

@@ -190,9 +190,11 @@ class CompressJob {
     message += ", and DF11 holds only BF16 weights";
     ErrorDetails error{.code = ErrorCode::kUnsupportedDtype, .unit = unit.name, .tensor = source.name};
     const bool can_cast = model::can_cast_to_bf16(tensor.dtype);
-    const bool keep_helps = std::ranges::any_of(plan_.assignment.units, [&](const model::Unit& other) {
-      return !model::find_not_bf16(other, plan_.view.tensors);
-    });
+    // Of no help if nothing would be left to compress.
+    const bool keep_helps = !options_.keep_unencodable &&
+                            std::ranges::any_of(plan_.assignment.units, [&](const model::Unit& other_unit) {
+                              return !model::find_not_bf16(other_unit, plan_.view.tensors);
+                            });
     const std::string keep = keep_helps ? ", --keep-unencodable stores such units as they are" : "";
     if (options_.keep_unencodable) {
       error.message = message;

@@ -2,8 +2,8 @@
 
 #include <array>
 #include <cassert>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "model/text.h"
@@ -16,6 +16,14 @@ void JsonWriter::separate() {
   if (!open.empty) out_ += open.one_line ? ", " : ",";
   open.empty = false;
   if (!open.one_line) out_.append("\n").append(open_.size(), ' ');
+}
+
+void JsonWriter::append_text(std::string_view text) {
+  if (encoding_ == Encoding::kAscii) {
+    append_json_ascii(out_, text);
+  } else {
+    append_json_utf8(out_, replaced_non_utf8(text));
+  }
 }
 
 JsonWriter& JsonWriter::begin(char bracket, Style style) {
@@ -36,7 +44,7 @@ JsonWriter& JsonWriter::end(char bracket) {
 
 JsonWriter& JsonWriter::key(std::string_view name) {
   separate();
-  append_json_utf8(out_, replaced_non_utf8(name));
+  append_text(name);
   out_ += ": ";
   after_key_ = true;
   return *this;
@@ -44,14 +52,14 @@ JsonWriter& JsonWriter::key(std::string_view name) {
 
 JsonWriter& JsonWriter::value(std::string_view text) {
   separate();
-  append_json_utf8(out_, replaced_non_utf8(text));
+  append_text(text);
   return *this;
 }
 
 JsonWriter& JsonWriter::value(double number) {
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", std::isfinite(number) ? number : 0.0);
-  return raw(text.data());
+  const auto end = std::to_chars(text.begin(), text.end(), std::isfinite(number) ? number : 0.0).ptr;
+  return raw({text.data(), static_cast<std::size_t>(end - text.data())});
 }
 
 JsonWriter& JsonWriter::raw(std::string_view json) {

@@ -10,10 +10,16 @@
 namespace weightpress::model {
 
 /// Members and elements stand on lines of their own, indented by one space a level, except inside containers
-/// that were opened as kOneLine. Text must be UTF-8; other bytes become U+FFFD.
+/// that were opened as kOneLine. Bytes of texts that are not UTF-8 become U+FFFD.
 class JsonWriter {
  public:
   enum class Style : std::uint8_t { kLines, kOneLine };
+  enum class Encoding : std::uint8_t {
+    kUtf8,
+    kAscii  ///< for terminals: control and direction-changing characters never appear raw
+  };
+
+  explicit JsonWriter(Encoding encoding = Encoding::kUtf8) : encoding_(encoding) {}
 
   JsonWriter& begin_object(Style style = Style::kLines) { return begin('{', style); }
   JsonWriter& end_object() { return end('}'); }
@@ -29,7 +35,7 @@ class JsonWriter {
   JsonWriter& value(T number) {
     return raw(std::to_string(number));
   }
-  /// Six significant digits at most.
+  /// As many digits as bring the number back exactly.
   JsonWriter& value(double number);
   /// Text that is JSON already.
   JsonWriter& raw(std::string_view json);
@@ -52,7 +58,9 @@ class JsonWriter {
   JsonWriter& begin(char bracket, Style style);
   JsonWriter& end(char bracket);
   void separate();
+  void append_text(std::string_view text);
 
+  Encoding encoding_;
   std::string out_;
   std::vector<Open> open_;
   bool after_key_ = false;

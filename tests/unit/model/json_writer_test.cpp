@@ -30,5 +30,19 @@ TEST(JsonWriter, BytesThatAreNoTextAndNumbersThatAreNone) {
   EXPECT_EQ(nlohmann::json::parse(std::move(writer).take()), nlohmann::json::parse(R"(["a\ufffdz", 0])"));
 }
 
+TEST(JsonWriter, AsciiForTerminals) {
+  JsonWriter writer(JsonWriter::Encoding::kAscii);
+  writer.begin_object(JsonWriter::Style::kOneLine).member("\xC3\xA9", "\xC2\x9B[31m\xFF").end_object();
+  EXPECT_EQ(std::move(writer).take(), "{\"\\u00e9\": \"\\u009b[31m\\ufffd\"}\n");
+}
+
+TEST(JsonWriter, NumbersComeBackExactly) {
+  for (const double number : {0.1, 1.0 / 3, 1e-300, 123456789.125}) {
+    JsonWriter writer;
+    writer.begin_array().value(number).end_array();
+    EXPECT_EQ(nlohmann::json::parse(std::move(writer).take())[0].get<double>(), number);
+  }
+}
+
 }  // namespace
 }  // namespace weightpress::model
