@@ -117,7 +117,7 @@ class CompressJob {
                  job::make_output_record({checkpoint_, plan_, options_, kept_units_, own_coding_}));
       for (const model::File& file : checkpoint_.files()) file.check_unchanged();
     } catch (const Error& error) {
-      if (!is_trouble_of_the_machine(error.code())) {
+      if (!is_trouble_of_the_machine(error.code()) || !has_written_) {
         output->discard();
         throw;
       }
@@ -302,7 +302,7 @@ class CompressJob {
                          num_threads_);
     file.add_tensors(plan_.assignment.leftover);
     file.lay_out("pt");
-    file.create();
+    create(file);
     copy_tensors(file);
     finish_file(file);
   }
@@ -325,7 +325,7 @@ class CompressJob {
                          num_threads_);
     file.add_unit(unit, *plan);
     file.lay_out(std::nullopt);
-    file.create();
+    create(file);
     if (auto encoded = compressor.encode(*plan, file.sink(0), on_slab()); !encoded)
       throw Error(std::move(encoded.error()));
     end_unit(unit, *plan);
@@ -380,7 +380,7 @@ class CompressJob {
     file.add_tensors(plan_.assignment.leftover);
     file.lay_out(std::nullopt);
     check_space(output, file.file_bytes());
-    file.create();
+    create(file);
     progress_.units_done = 0;
     // From the last one, whose weights are still in memory, to the first.
     for (std::size_t u = planned.size(); u-- > 0;) {
@@ -459,6 +459,11 @@ class CompressJob {
       show_progress();
     });
     cast_counts_ += file.cast_counts();
+  }
+
+  void create(job::TensorFile& file) {
+    has_written_ = true;
+    file.create();
   }
 
   void finish_file(job::TensorFile& file) {
@@ -577,6 +582,7 @@ class CompressJob {
   host::HostStages stages_;
   job::SlabBuffers buffers_;
   job::UnitCompressorOptions compressor_options_;
+  bool has_written_ = false;
   model::CastCounts cast_counts_;
   std::vector<job::UnitReasons> kept_units_;
   std::vector<job::UnitReasons> own_coding_;

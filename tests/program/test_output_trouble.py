@@ -52,8 +52,11 @@ class TroubleOfTheMachine(OutputCase):
                 done = self.run_on_a_small_disk(source, out, layout, "rw")
                 self.assertEqual(done.returncode, IMPOSSIBLE, done.stderr)
                 self.assertRegex(done.stderr, "(?i)no space|free")
-                self.assertIn("mine", done.stdout.split())
-                self.assertNotIn(out.name, done.stdout.split())
+                left = done.stdout.split()
+                self.assertIn("mine", left)
+                self.assertNotIn(out.name, left)
+                # One file is known to be too large before anything is written; a folder's files are found out one by one.
+                self.assertEqual(f"{out.name}.partial" in left, layout in ("transformers", "diffusers"), left)
 
     def test_read_only_disk(self):
         source = self.source_folder({"x.safetensors": TENSORS})
