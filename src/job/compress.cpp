@@ -572,7 +572,7 @@ class CompressJob {
       }
     }
     if (report_.output_bytes > report_.source_bytes)
-      report_.notes.push_back("the output is larger than the source");
+      report_.notes.emplace_back("the output is larger than the source");
   }
 
   const CompressOptions& options_;

@@ -75,7 +75,7 @@ void note_lost_head(ModelPlan& plan) {
   const auto embedding = plan.view.find(model::kEmbeddingName);
   for (const model::Unit& unit : plan.assignment.units) {
     if (!embedding || unit.tensors != std::vector{*embedding}) continue;
-    plan.notes.push_back(
+    plan.notes.emplace_back(
         "the embedding is a unit, and lm_head, if the model has one, shares its weights: loaders "
         "then need a unit lm_head too (\"lm_head\": [] in pattern_dict and the rule tied_lm_head)");
   }
@@ -143,7 +143,7 @@ ModelPlan plan_model(const model::Checkpoint& checkpoint, const ModelRequest& re
   plan.view = std::move(model::apply_key_rules(checkpoint, plan.definition).value());
   if (plan.config && plan.config->ties_word_embeddings() &&
       model::add_tied_lm_head(plan.definition, plan.view)) {
-    plan.notes.push_back(
+    plan.notes.emplace_back(
         "lm_head is tied to the embedding, and both are units: their weights are stored twice");
   }
   if (request.cast_to_bf16) model::cast_floats_to_bf16(checkpoint, plan.definition, plan.view);
