@@ -150,7 +150,9 @@ int run(CompressArguments& arguments) {
     print_plan(report, options);
   };
   options.on_progress = [&progress](const CompressProgress& state) { progress.show(state); };
-  set_unfinished_output(options.output.string() + ".partial");
+  const std::filesystem::path output =  // without a slash at the end
+      options.output.has_filename() ? options.output : options.output.parent_path();
+  set_unfinished_output(output.string() + ".partial");
   CompressReport report;
   try {
     report = compress(options);

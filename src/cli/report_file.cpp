@@ -120,8 +120,9 @@ void prepare_report(const fs::path& path, const CompressOptions& options) {
   const fs::path trial = temporary_name(path);
   model::File::create(trial).close();
   fs::remove(trial, ignored);
-  // A run that is interrupted must not leave the report of an earlier one.
-  fs::remove(path, ignored);
+  // A run that is interrupted must not leave the report of an earlier one. Whatever else has that name stays
+  // until there is a report to replace it. Reports and records begin alike.
+  if (fs::exists(path, ignored) && job::is_output_record(path)) fs::remove(path, ignored);
 }
 
 void write_report(const fs::path& path, const ReportInput& input, const CompressReport& report) {

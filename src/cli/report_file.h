@@ -15,7 +15,7 @@ struct ReportInput {
 };
 
 /// Throws kUsage or kNotFound if the report could not be written there at the end, or would replace something
-/// that the run needs. Removes an old report.
+/// that the run needs. Removes an earlier report, and nothing else.
 void prepare_report(const std::filesystem::path& path, const CompressOptions& options);
 
 /// Replace the file at once. Throw Error.

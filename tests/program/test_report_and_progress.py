@@ -4,10 +4,13 @@ Standard library and numpy only.
 """
 import json
 import os
+import pathlib
 import pty
 import re
 import shutil
+import signal
 import subprocess
+import time
 
 import numpy as np
 
@@ -114,6 +117,30 @@ class Report(CompressCase):
         done = compress(self.model(), self.work / "x.safetensors", self.definition, "--layout", "comfyui", "--report",
                         self.work / "x.weightpress.json")
         self.assert_fails(done, 2, "beside the output")
+
+    def test_an_interrupted_run_leaves_no_earlier_report_and_deletes_nothing_else(self):
+        """Told by a run that a signal ends: it cannot write its own."""
+        model = self.model({"embed.weight": bf16(words(1, 20_000_000))}, name="large")
+        self.report(self.model())
+        shutil.rmtree(self.out)
+        (self.work / "notes.json").write_text('{"mine": 1}')
+        for name, is_left in (("report.json", False), ("notes.json", True)):
+            with self.subTest(name=name):
+                partial = pathlib.Path(f"{self.out}.partial")
+                shutil.rmtree(partial, ignore_errors=True)
+                process = subprocess.Popen([support.PROGRAM, "compress", str(model), "-o", f"{self.out}/", "--arch",
+                                            str(self.definition), "--report", str(self.work / name)],
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                for _ in range(5000):
+                    if any(partial.glob("*.safetensors")):
+                        break
+                    time.sleep(0.001)
+                process.send_signal(signal.SIGINT)
+                _, said = process.communicate()
+                self.assertEqual(process.returncode, 130, said)
+                self.assertIn(f"{self.out}.partial, which the next run removes", said)
+                self.assertEqual((self.work / name).exists(), is_left)
+        self.assertEqual((self.work / "notes.json").read_text(), '{"mine": 1}')
 
     def test_the_old_report_is_replaced_whole(self):
         (self.work / "report.json").write_text("x" * 100_000)
