@@ -52,4 +52,20 @@ struct Df11Unit {
 /// kStreamTooLong, kOutOfMemory, and those of strict_identity. Thread-safe.
 Df11Unit compress_df11_unit(std::span<const std::uint16_t> weights, const Df11UnitOptions& options = {});
 
+/// The buffers of a stored unit, of any maker. Shapes as in Df11Unit.
+struct Df11UnitView {
+  std::span<const std::uint8_t> luts;
+  std::span<const std::uint8_t> encoded_exponent;
+  std::span<const std::uint8_t> sign_mantissa;
+  std::span<const std::uint8_t> output_positions;
+  std::span<const std::uint8_t> gaps;
+};
+
+/// Reads a unit back: its weights, BF16 bit patterns [sign_mantissa.size()].
+///
+/// All buffers are checked against each other: whatever the bytes are, this ends, and nothing outside them is
+/// read. num_threads: as in Df11UnitOptions. Throws Error: kCorruptFile (the message names buffer, window and
+/// chunk; offset: index of the weight at fault, if one is), kOutOfMemory. Thread-safe.
+std::vector<std::uint16_t> decompress_df11_unit(const Df11UnitView& unit, int num_threads = 0);
+
 }  // namespace weightpress

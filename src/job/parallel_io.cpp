@@ -7,7 +7,7 @@ namespace weightpress::job {
 namespace {
 
 // Small enough for an even share, large enough that a call costs nothing beside it.
-constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
+constexpr std::uint64_t kPieceBytes = std::uint64_t{512} << 10;
 
 }  // namespace
 

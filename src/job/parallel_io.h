@@ -7,8 +7,8 @@
 
 namespace weightpress::job {
 
-/// Calls transfer(offset, bytes) for pieces of at most 2 MiB that together make [0, bytes), in any order, on
-/// up to num_threads threads. Pieces begin at multiples of 2 MiB. If calls throw, one of their exceptions is
+/// Calls transfer(offset, bytes) for pieces of at most 512 KiB that together make [0, bytes), in any order, on
+/// up to num_threads threads. Pieces begin at multiples of 512 KiB. If calls throw, one of their exceptions is
 /// thrown here once all threads are done.
 void transfer_in_pieces(std::uint64_t bytes, int num_threads,
                         const std::function<void(std::uint64_t offset, std::uint64_t bytes)>& transfer);

@@ -26,6 +26,10 @@ class WeightSource {
   virtual std::uint64_t num_weights() const = 0;
   /// Fills `weights` with the weights from `first` on.
   virtual void read(std::uint64_t first, std::span<std::uint16_t> weights) = 0;
+  /// The same without a copy, if they lie in memory; otherwise fewer, e.g. none. Valid until the next call.
+  virtual std::span<const std::uint16_t> in_memory(std::uint64_t /*first*/, std::uint64_t /*count*/) {
+    return {};
+  }
 };
 
 /// The buffers of a unit that the stages make. split_positions follow from the tensors alone.
