@@ -47,8 +47,14 @@ struct CompressOptions {
   bool keep_unencodable = false;  ///< store units that DF11 cannot hold as they are
   bool cast_to_bf16 = false;      ///< round F32 and F16 tensors to BF16: a loss
   bool with_config = false;  ///< write config.json in the layouts that have none, and whole in diffusers'
-  bool force = false;        ///< replace an output that is there
-  int num_threads = 0;       ///< 0: as many as the machine has; the bytes do not depend on it
+  /// Store SHA-256 of every tensor and header in __metadata__ (docs/format.md, "Stored hashes"). Not with
+  /// strict_identity.
+  bool hashes = false;
+  bool force = false;  ///< replace an output that is there
+  /// Read everything back: each unit is decoded from what was written and compared with the source before it
+  /// counts.
+  bool verify = true;
+  int num_threads = 0;  ///< 0: as many as the machine has; the bytes do not depend on it
   std::function<void(const CompressProgress&)> on_progress = {};
   /// Called once before anything is read but headers, with what is settled by then: definition, why,
   /// also_fits, layout, notes, dropped.

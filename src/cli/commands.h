@@ -27,5 +27,6 @@ void add_architectures_command(CLI::App& app, Action& action);
 void add_compress_command(CLI::App& app, Action& action);
 void add_inspect_command(CLI::App& app, Action& action);
 void add_selftest_command(CLI::App& app, Action& action);
+void add_verify_command(CLI::App& app, Action& action);
 
 }  // namespace weightpress::cli

@@ -23,6 +23,7 @@ struct CompressArguments {
   std::string device = "auto";
   std::string progress = "auto";
   std::filesystem::path report;
+  bool safe = false;
   bool fast = false;
   bool quiet = false;
 };
@@ -32,18 +33,6 @@ std::string percent(std::uint64_t part, std::uint64_t whole) {
   std::snprintf(text.data(), text.size(), "%.2f%%",
                 whole == 0 ? 0.0 : 100 * static_cast<double>(part) / static_cast<double>(whole));
   return text.data();
-}
-
-void note(const std::string& text) {
-  std::fprintf(stderr, "note: %s\n", model::escaped_for_terminal(text).c_str());
-}
-
-/// Prints the first few of many, and how many there are besides.
-template <class Items, class Text>
-void note_each(const Items& items, const char* what, Text text) {
-  constexpr std::size_t kMaxShown = 20;
-  for (std::size_t i = 0; i < items.size() && i < kMaxShown; ++i) note(text(items[i]));
-  if (items.size() > kMaxShown) note("and " + std::to_string(items.size() - kMaxShown) + " more " + what);
 }
 
 std::string record_name(const CompressOptions& options) {
@@ -69,8 +58,7 @@ void print_plan(const CompressReport& report, const CompressOptions& options) {
 }
 
 /// num_notes, num_dropped: those that print_plan() has told.
-void print_notes(const CompressReport& report, const CompressArguments& arguments, std::size_t num_notes,
-                 std::size_t num_dropped) {
+void print_notes(const CompressReport& report, std::size_t num_notes, std::size_t num_dropped) {
   for (std::size_t i = num_notes; i < report.notes.size(); ++i) note(report.notes[i]);
   for (std::size_t i = num_dropped; i < report.dropped.size(); ++i)
     note("'" + report.dropped[i].tensor + "' is not in the output: " + report.dropped[i].reason);
@@ -90,7 +78,6 @@ void print_notes(const CompressReport& report, const CompressArguments& argument
         "there is no config.json beside the source; the one written holds only dfloat11_config, and loaders "
         "may need the model's own keys too");
   }
-  if (!arguments.fast) note("nothing was verified: this version writes and does not read back");
 }
 
 void print_summary(const CompressReport& report, const CompressArguments& arguments) {
@@ -108,15 +95,21 @@ void print_summary(const CompressReport& report, const CompressArguments& argume
         bits + " bits a weight\n" + "time         " + std::to_string(report.seconds).substr(0, 5) +
         " s on the CPU with " + std::to_string(report.num_threads) + " threads, " +
         format_rate(report.source_bytes, report.seconds) + " of source, " +
-        format_bytes(report.peak_memory_bytes) + " of memory\n" + "written to   " +
+        format_bytes(report.peak_memory_bytes) + " of memory\n" +
+        (arguments.fast ? "" : "verified     every unit was read back and compared\n") + "written to   " +
         model::escaped_for_terminal(arguments.options.output.string()) + "\n");
 }
 
-ProgressPrinter::Mode progress_mode(const CompressArguments& arguments) {
-  using Mode = ProgressPrinter::Mode;
-  if (arguments.quiet || arguments.progress == "none") return Mode::kNone;
-  if (arguments.progress == "bar") return Mode::kBar;
-  return arguments.progress == "plain" ? Mode::kPlain : Mode::kAuto;
+const char* phase_name(CompressPhase phase) {
+  switch (phase) {
+    case CompressPhase::kPlanning:
+      return "planning";
+    case CompressPhase::kCompressing:
+      return "compressing";
+    case CompressPhase::kCopying:
+      break;
+  }
+  return "copying";
 }
 
 /// Says what is wrong if the report cannot be written, beside whatever else the run has to say.
@@ -134,6 +127,7 @@ bool try_write_report(Write write) {
 int run(CompressArguments& arguments) {
   CompressOptions& options = arguments.options;
   options.luts = arguments.luts == "safe" ? LutFill::kSafe : LutFill::kCompat;
+  options.verify = !arguments.fast;
   const ReportInput input{options, arguments.device, arguments.fast};
   if (options.output.native().starts_with('-')) {
     throw Error(ErrorCode::kUsage, "the output " + options.output.string() +
@@ -142,14 +136,17 @@ int run(CompressArguments& arguments) {
   }
   const bool reports = !arguments.report.empty();
   if (reports) prepare_report(arguments.report, options);
-  ProgressPrinter progress(progress_mode(arguments));
+  ProgressPrinter progress(progress_mode(arguments.progress, arguments.quiet));
   std::size_t num_notes = 0, num_dropped = 0;
   options.on_planned = [&](const CompressReport& report) {
     num_notes = report.notes.size();
     num_dropped = report.dropped.size();
     print_plan(report, options);
   };
-  options.on_progress = [&progress](const CompressProgress& state) { progress.show(state); };
+  options.on_progress = [&progress](const CompressProgress& state) {
+    progress.show({phase_name(state.phase), state.unit, state.units_done, state.num_units, state.bytes_done,
+                   state.total_bytes});
+  };
   const std::filesystem::path output =  // without a slash at the end
       options.output.has_filename() ? options.output : options.output.parent_path();
   set_unfinished_output(output.string() + ".partial");
@@ -163,7 +160,7 @@ int run(CompressArguments& arguments) {
   }
   set_unfinished_output({});
   progress.clear();
-  print_notes(report, arguments, num_notes, num_dropped);
+  print_notes(report, num_notes, num_dropped);
   if (!arguments.quiet) print_summary(report, arguments);
   if (!reports || try_write_report([&] { write_report(arguments.report, input, report); })) return kExitDone;
   note("the output is complete");
@@ -192,8 +189,9 @@ void add_compress_command(CLI::App& app, Action& action) {
   command->add_option("--threads", options.num_threads, "CPU threads (default: all); the bytes stay the same")
       ->check(CLI::Range(1, 1024))
       ->option_text("N");
-  command->add_flag("--fast", arguments->fast,
-                    "do not read back, and no note about it (this version never does)");
+  command->add_flag("--safe", arguments->safe,
+                    "read each unit back and compare it before it counts (default)");
+  command->add_flag("--fast", arguments->fast, "do not read back")->excludes("--safe");
   command
       ->add_option("--luts", arguments->luts,
                    "tables as in official files, or such that decoding always ends")
@@ -204,6 +202,7 @@ void add_compress_command(CLI::App& app, Action& action) {
   command->add_flag("--keep-unencodable", options.keep_unencodable, "store what DF11 cannot hold as it is");
   command->add_flag("--cast-to-bf16", options.cast_to_bf16, "round F32 and F16 tensors to BF16: a loss");
   command->add_flag("--with-config", options.with_config, "write the source's config.json in every layout");
+  command->add_flag("--hashes", options.hashes, "store SHA-256 of every tensor and header in the files");
   command->add_flag("--force", options.force, "replace OUT if it is there");
   command->add_option("--report", arguments->report, "write what was done as JSON")->option_text("FILE.json");
   command->add_option("--progress", arguments->progress, "auto, bar, plain or none, on standard error")

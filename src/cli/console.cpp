@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdio>
 
+#include "model/text.h"
+
 namespace weightpress::cli {
 
 namespace {
@@ -29,6 +31,10 @@ std::string format_rate(std::uint64_t bytes, double seconds) {
 
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void note(const std::string& text) {
+  std::fprintf(stderr, "note: %s\n", model::escaped_for_terminal(text).c_str());
 }
 
 bool finish_output() {

@@ -1,6 +1,7 @@
-// Text for people: sizes and rates; results on standard output.
+// Text for people: sizes and rates; results on standard output, notes on standard error.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,6 +16,17 @@ std::string format_rate(std::uint64_t bytes, double seconds);
 
 /// Writes to standard output. Results that cannot be delivered are an error: see finish_output().
 void print(const std::string& text);
+
+/// A line on standard error that begins with "note: ".
+void note(const std::string& text);
+
+/// Notes the first few of many, and how many there are besides.
+template <class Items, class Text>
+void note_each(const Items& items, const std::string& what, Text text) {
+  constexpr std::size_t kMaxShown = 20;
+  for (std::size_t i = 0; i < items.size() && i < kMaxShown; ++i) note(text(items[i]));
+  if (items.size() > kMaxShown) note("and " + std::to_string(items.size() - kMaxShown) + " more " + what);
+}
 
 /// False if something printed did not reach standard output (full disk, closed pipe).
 bool finish_output();

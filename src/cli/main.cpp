@@ -110,6 +110,7 @@ int run(int argc, char** argv) {
   add_compress_command(app, action);
   add_inspect_command(app, action);
   add_architectures_command(app, action);
+  add_verify_command(app, action);
   add_selftest_command(app, action);
   if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty())
     return fail(unknown, kExitImpossible);

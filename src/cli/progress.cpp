@@ -24,18 +24,6 @@ std::size_t terminal_width() {
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
 }
 
-const char* phase_name(CompressPhase phase) {
-  switch (phase) {
-    case CompressPhase::kPlanning:
-      return "planning";
-    case CompressPhase::kCompressing:
-      return "compressing";
-    case CompressPhase::kCopying:
-      break;
-  }
-  return "copying";
-}
-
 std::string time_text(double seconds) {
   const long whole = std::lround(std::min(seconds, 1e8));
   if (whole < 100) return std::to_string(whole) + " s";
@@ -53,7 +41,7 @@ ProgressPrinter::ProgressPrinter(Mode mode) : mode_(mode) {
   mode_ = can_overwrite && ::isatty(STDERR_FILENO) != 0 ? Mode::kBar : Mode::kPlain;
 }
 
-void ProgressPrinter::show(const CompressProgress& progress) {
+void ProgressPrinter::show(const ProgressState& progress) {
   if (mode_ == Mode::kNone) return;
   const Clock::time_point now = Clock::now();
   const std::chrono::duration<double> since_shown = now - last_shown_;
@@ -64,8 +52,8 @@ void ProgressPrinter::show(const CompressProgress& progress) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double share = static_cast<double>(progress.bytes_done) /
                        static_cast<double>(std::max<std::uint64_t>(progress.total_bytes, 1));
-  std::string line = std::string(phase_name(progress.phase)) + ", " + std::to_string(progress.units_done) +
-                     " of " + std::to_string(progress.num_units) + " units, " +
+  std::string line = std::string(progress.phase) + ", " + std::to_string(progress.units_done) + " of " +
+                     std::to_string(progress.num_units) + " units, " +
                      std::to_string(static_cast<int>(100 * std::min(share, 1.0))) + "%";
   if (progress.bytes_done != 0) {
     line += ", " + format_rate(progress.bytes_done, seconds) + ", " + time_text(seconds / share - seconds) +
@@ -85,6 +73,13 @@ void ProgressPrinter::show(const CompressProgress& progress) {
 void ProgressPrinter::clear() {
   if (line_shown_) std::fprintf(stderr, "\r\033[K");
   line_shown_ = false;
+}
+
+ProgressPrinter::Mode progress_mode(std::string_view name, bool quiet) {
+  using Mode = ProgressPrinter::Mode;
+  if (quiet || name == "none") return Mode::kNone;
+  if (name == "bar") return Mode::kBar;
+  return name == "plain" ? Mode::kPlain : Mode::kAuto;
 }
 
 }  // namespace weightpress::cli

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <string_view>
 
-#include <weightpress/compress.h>
+#include "cli/progress_state.h"
 
 namespace weightpress::cli {
 
@@ -21,7 +23,7 @@ class ProgressPrinter {
   ProgressPrinter(const ProgressPrinter&) = delete;
   ProgressPrinter& operator=(const ProgressPrinter&) = delete;
 
-  void show(const CompressProgress& progress);
+  void show(const ProgressState& progress);
   /// Takes the live line away, so that other text can be printed.
   void clear();
 
@@ -33,5 +35,8 @@ class ProgressPrinter {
   const Clock::time_point start_ = Clock::now();
   Clock::time_point last_shown_ = start_;
 };
+
+/// The mode that --progress names; with --quiet there is no progress.
+ProgressPrinter::Mode progress_mode(std::string_view name, bool quiet);
 
 }  // namespace weightpress::cli

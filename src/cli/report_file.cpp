@@ -37,7 +37,7 @@ void write_options(JsonWriter& json, const ReportInput& input) {
   json.member("strict-identity", options.strict_identity)
       .member("keep-unencodable", options.keep_unencodable);
   json.member("cast-to-bf16", options.cast_to_bf16).member("with-config", options.with_config);
-  json.member("force", options.force).end_object();
+  json.member("hashes", options.hashes).member("force", options.force).end_object();
 }
 
 void write_remarks(JsonWriter& json, const char* name, const char* text_key,
@@ -159,7 +159,7 @@ void write_report(const fs::path& path, const ReportInput& input, const Compress
   json.member("tensors", report.cast.num_tensors).member("changed", report.cast.changed);
   json.member("overflowed", report.cast.overflowed);
   json.member("flushed_to_zero", report.cast.flushed_to_zero).end_object();
-  json.member("verification", "none").end_object();
+  json.member("verification", input.options.verify ? "decoded" : "none").end_object();
   replace_file(path, std::move(json).take());
 }
 

@@ -13,6 +13,7 @@
 
 #include <weightpress/compress.h>
 
+#include "host/decode.h"
 #include "host/host_stages.h"
 #include "job/checkpoint_source.h"
 #include "job/coding_options.h"
@@ -21,12 +22,15 @@
 #include "job/output_record.h"
 #include "job/process_memory.h"
 #include "job/tensor_file.h"
+#include "job/unit_verifier.h"
 #include "model/architectures.h"
 #include "model/checkpoint.h"
 #include "model/config_json.h"
 #include "model/definition.h"
 #include "model/df11_model.h"
 #include "model/safetensors_header.h"
+#include "model/safetensors_layout.h"
+#include "model/tensor_hashes.h"
 #include "model/text.h"
 #include "model/units.h"
 
@@ -42,6 +46,11 @@ constexpr std::string_view kGenerationConfigName = "generation_config.json";
 constexpr std::string_view kFileSuffix = ".safetensors";
 // Histograms of segments that a plan of many units may keep; beyond it units are counted again.
 constexpr std::uint64_t kMaxKeptHistogramBytes = std::uint64_t{64} << 20;
+// Tensors are hashed together once there are so many bytes of them for each thread, or so many open files:
+// the buffers of one unit, of which one is by far the longest, would keep few threads busy. Little enough to
+// be read back from memory.
+constexpr std::uint64_t kHashBatchBytesPerThread = std::uint64_t{128} << 20;
+constexpr std::size_t kMaxHashBatchFiles = 64;
 
 /// What a unit of its own cannot hold. --keep-unencodable stores such a unit as it is.
 bool is_unencodable(ErrorCode code) {
@@ -62,7 +71,8 @@ class CompressJob {
         checkpoint_(model::Checkpoint::open(options.source)),
         plan_(job::plan_model(checkpoint_, {options.arch, options.layout, options.cast_to_bf16})),
         num_threads_(host::usable_num_threads(options.num_threads)),
-        stages_(num_threads_) {
+        stages_(num_threads_),
+        decode_stage_(num_threads_) {
     compressor_options_.coding = job::coding_options(options.luts, options.strict_identity);
   }
 
@@ -160,19 +170,22 @@ class CompressJob {
   void check_header_size() const {
     if (!model::is_single_file(plan_.definition.layout)) return;
     constexpr std::uint64_t kEntryBytes = 50;  // of a header, at least, without the name
+    const auto entry_bytes = [&](const std::string& name) {
+      return kEntryBytes + name.size() + (options_.hashes ? model::hash_member_bytes(name) : 0);
+    };
     std::uint64_t bytes = 0;
-    for (const model::ModelTensor& tensor : plan_.view.tensors) bytes += kEntryBytes + tensor.name.size();
+    for (const model::ModelTensor& tensor : plan_.view.tensors) bytes += entry_bytes(tensor.name);
     for (const model::Unit& unit : plan_.assignment.units) {
-      bytes += model::kNumDf11Buffers * (kEntryBytes + unit.name.size());
-      for (const std::size_t index : unit.tensors)
-        bytes -= kEntryBytes + plan_.view.tensors[index].name.size();
+      bytes += model::kNumDf11Buffers * entry_bytes(unit.name);
+      for (const std::size_t index : unit.tensors) bytes -= entry_bytes(plan_.view.tensors[index].name);
     }
     if (bytes <= model::kMaxHeaderBytes) return;
     throw Error(ErrorCode::kUnitTooLarge,
                 printable(options_.source.native()) + ": one file of " +
                     std::to_string(plan_.assignment.units.size()) +
                     " units would need a header of more than " + std::to_string(model::kMaxHeaderBytes) +
-                    " bytes, which no reader takes: choose a layout of folders (--layout diffusers)");
+                    " bytes, which no reader takes: choose a layout of folders (--layout diffusers)" +
+                    (options_.hashes ? ", or leave out --hashes" : ""));
   }
 
   ErrorDetails dtype_error(const model::Unit& unit, std::size_t tensor_index) const {
@@ -298,13 +311,13 @@ class CompressJob {
     check_something_is_left();
     drop_tied_duplicate();
 
-    job::TensorFile file(checkpoint_, plan_.view, output.file(leftover_file_name(plan_.definition)),
-                         num_threads_);
-    file.add_tensors(plan_.assignment.leftover);
-    file.lay_out("pt");
-    create(file);
-    copy_tensors(file);
-    finish_file(file);
+    auto file = make_file(output, leftover_file_name(plan_.definition));
+    file->add_tensors(plan_.assignment.leftover);
+    file->lay_out(model::kPytorchMetadata, options_.hashes);
+    create(*file);
+    copy_tensors(*file);
+    finish_file(std::move(file));
+    finish_files();
   }
 
   /// Returns false if the unit is kept.
@@ -321,16 +334,15 @@ class CompressJob {
       return false;
     }
     cast_counts_ += source.cast_counts();
-    job::TensorFile file(checkpoint_, plan_.view, output.file(model::unit_file_name(unit.name)),
-                         num_threads_);
-    file.add_unit(unit, *plan);
-    file.lay_out(std::nullopt);
-    create(file);
-    if (auto encoded = compressor.encode(*plan, file.sink(0), on_slab()); !encoded)
-      throw Error(std::move(encoded.error()));
+    auto file = make_file(output, model::unit_file_name(unit.name));
+    file->add_unit(unit, *plan);
+    file->lay_out({}, options_.hashes);
+    create(*file);
+    encode(unit, compressor, *plan, *file, 0);
+    file->end_unit(0);
     end_unit(unit, *plan);
-    copy_tensors(file);
-    finish_file(file);
+    copy_tensors(*file);
+    finish_file(std::move(file));
     return true;
   }
 
@@ -375,24 +387,27 @@ class CompressJob {
 
     drop_tied_duplicate();
 
-    job::TensorFile file(checkpoint_, plan_.view, output.file(file_name), num_threads_);
-    for (const auto& unit : planned) file.add_unit(unit->unit, *unit->plan);
-    file.add_tensors(plan_.assignment.leftover);
-    file.lay_out(std::nullopt);
-    check_space(output, file.file_bytes());
-    create(file);
+    auto file = make_file(output, file_name);
+    for (const auto& unit : planned) file->add_unit(unit->unit, *unit->plan);
+    file->add_tensors(plan_.assignment.leftover);
+    file->lay_out({}, options_.hashes);
+    check_space(output, file->file_bytes());
+    create(*file);
     progress_.units_done = 0;
     // From the last one, whose weights are still in memory, to the first.
     for (std::size_t u = planned.size(); u-- > 0;) {
       PlannedUnit& next = *planned[u];
       begin_unit(next.unit, CompressPhase::kCompressing);
-      if (auto encoded = next.compressor.encode(*next.plan, file.sink(u), on_slab()); !encoded)
-        throw Error(std::move(encoded.error()));
+      encode(next.unit, next.compressor, *next.plan, *file, u);
+      file->end_unit(u);
+      if (file->unhashed_bytes() >= hash_batch_bytes())
+        job::TensorFile::hash_written(std::array{file.get()}, num_threads_);
       end_unit(next.unit, *next.plan);
       planned[u].reset();
     }
-    copy_tensors(file);
-    finish_file(file);
+    copy_tensors(*file);
+    finish_file(std::move(file));
+    finish_files();
   }
 
   void check_space(const job::Output& output, std::uint64_t file_bytes) const {
@@ -406,6 +421,35 @@ class CompressJob {
   }
 
   // ---- parts of both
+
+  /// Writes a unit and, unless that is not wanted, reads it back through the decoder and compares.
+  void encode(const model::Unit& unit, job::UnitCompressor& compressor, const df11::UnitPlan& plan,
+              job::TensorFile& file, std::size_t number) {
+    std::optional<job::UnitVerifier> verifier;
+    job::UnitCompressor::OnWritten on_written;
+    if (options_.verify) {
+      on_written = [&](std::span<const std::uint16_t> weights,
+                       const job::WrittenSoFar& written) -> Result<void> {
+        // Once the tables are written, which the verifier reads.
+        if (!verifier) verifier.emplace(plan, file.stored(number), decode_stage_, decode_buffers_);
+        if (const auto fault = verifier->add(weights, written)) return not_verified(unit, *fault);
+        return {};
+      };
+    }
+    if (auto encoded = compressor.encode(plan, file.sink(number), on_slab(), on_written); !encoded)
+      throw Error(std::move(encoded.error()));
+  }
+
+  static Unexpected not_verified(const model::Unit& unit, const job::UnitFault& fault) {
+    return Unexpected(ErrorDetails{
+        .code = ErrorCode::kVerificationFailed,
+        .message = "unit " + in_quotes(unit.name) +
+                   ": what was written does not read back as the source: " + fault.message +
+                   "; the disk or the memory of this machine is faulty, or this is a bug of weightpress: "
+                   "please report it if it happens again",
+        .unit = unit.name,
+        .offset = fault.weight});
+  }
 
   /// A tied lm_head that is stored beside the embedding goes, as save_pretrained does it.
   void drop_tied_duplicate() {
@@ -466,9 +510,31 @@ class CompressJob {
     file.create();
   }
 
-  void finish_file(job::TensorFile& file) {
-    file.finish();
-    report_.output_bytes += file.file_bytes();
+  std::unique_ptr<job::TensorFile> make_file(const job::Output& output, std::string_view name) const {
+    return std::make_unique<job::TensorFile>(checkpoint_, plan_.view, output.file(name), num_threads_,
+                                             options_.verify);
+  }
+
+  std::uint64_t hash_batch_bytes() const {
+    return kHashBatchBytesPerThread * static_cast<std::uint64_t>(num_threads_);
+  }
+
+  /// All of the file but hashes is written. It may be finished together with later ones.
+  void finish_file(std::unique_ptr<job::TensorFile> file) {
+    report_.output_bytes += file->file_bytes();
+    unhashed_bytes_ += file->unhashed_bytes();
+    unfinished_.push_back(std::move(file));
+    if (!options_.hashes || unhashed_bytes_ >= hash_batch_bytes() || unfinished_.size() == kMaxHashBatchFiles)
+      finish_files();
+  }
+
+  void finish_files() {
+    std::vector<job::TensorFile*> files;
+    for (const auto& file : unfinished_) files.push_back(file.get());
+    job::TensorFile::hash_written(files, num_threads_);
+    for (job::TensorFile* file : files) file->finish();
+    unfinished_.clear();
+    unhashed_bytes_ = 0;
   }
 
   void write_file(job::Output& output, std::string_view name, std::string_view content) {
@@ -580,12 +646,16 @@ class CompressJob {
   job::ModelPlan plan_;
   const int num_threads_;
   host::HostStages stages_;
+  host::HostDecodeStage decode_stage_;
   job::SlabBuffers buffers_;
+  job::DecodeBuffers decode_buffers_;
   job::UnitCompressorOptions compressor_options_;
   bool has_written_ = false;
   model::CastCounts cast_counts_;
   std::vector<job::UnitReasons> kept_units_;
   std::vector<job::UnitReasons> own_coding_;
+  std::vector<std::unique_ptr<job::TensorFile>> unfinished_;  // written but for their hashes
+  std::uint64_t unhashed_bytes_ = 0;                          // in these
   CompressReport report_;
   CompressProgress progress_;
 };
@@ -595,6 +665,12 @@ class CompressJob {
 CompressReport compress(const CompressOptions& options) {
   try {
     job::check_identity_options(options.luts, options.strict_identity);
+    if (options.strict_identity && options.hashes) {
+      throw Error(
+          ErrorCode::kUsage,
+          "--strict-identity and --hashes contradict each other, since official files hold no hashes: "
+          "leave one out");
+    }
     if (!options.layout.empty() && !std::ranges::count(model::kLayouts, options.layout)) {
       throw Error(ErrorCode::kUsage, "there is no layout " + in_quotes(options.layout) +
                                          ": it must be transformers, diffusers, diffusers-single or comfyui");

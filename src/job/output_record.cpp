@@ -86,6 +86,7 @@ void write_options(JsonWriter& json, const CompressOptions& options) {
   json.member("keep-unencodable", options.keep_unencodable);
   json.member("cast-to-bf16", options.cast_to_bf16);
   json.member("with-config", options.with_config);
+  json.member("hashes", options.hashes);
   json.end_object();
 }
 
@@ -156,7 +157,7 @@ std::string make_output_record(const RecordContent& content) {
     for (const std::string& reason : unit.reasons) json.value(reason);
     json.end_array().end_object();
   }
-  json.end_array().member("verification", "none").end_object();
+  json.end_array().member("verification", content.options.verify ? "decoded" : "none").end_object();
   return std::move(json).take();
 }
 

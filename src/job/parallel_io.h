@@ -7,9 +7,12 @@
 
 namespace weightpress::job {
 
-/// Calls transfer(offset, bytes) for pieces of at most 512 KiB that together make [0, bytes), in any order, on
-/// up to num_threads threads. Pieces begin at multiples of 512 KiB. If calls throw, one of their exceptions is
-/// thrown here once all threads are done.
+// Small enough for an even share, large enough that a call costs nothing beside it.
+inline constexpr std::uint64_t kTransferPieceBytes = std::uint64_t{512} << 10;
+
+/// Calls transfer(offset, bytes) for pieces of at most kTransferPieceBytes that together make [0, bytes), in
+/// any order, on up to num_threads threads. Pieces begin at multiples of that. If calls throw, one of their
+/// exceptions is thrown here once all threads are done.
 void transfer_in_pieces(std::uint64_t bytes, int num_threads,
                         const std::function<void(std::uint64_t offset, std::uint64_t bytes)>& transfer);
 

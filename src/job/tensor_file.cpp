@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
 #include "job/checkpoint_source.h"
+#include "job/hash_ranges.h"
 #include "job/parallel_io.h"
 #include "model/df11_model.h"
+#include "model/safetensors_header.h"
+#include "model/tensor_hashes.h"
+#include "model/text.h"
 
 namespace weightpress::job {
 namespace {
@@ -34,15 +39,26 @@ std::string buffer_name(const model::Unit& unit, Df11Buffer buffer) {
 }  // namespace
 
 /// Writes a unit's buffers to their places.
-struct TensorFile::UnitPlace final : UnitSink {
+struct TensorFile::UnitPlace final : UnitSink, UnitBytes {
   explicit UnitPlace(TensorFile& whole) : file(whole) {}
 
   void begin(const df11::UnitPlan&) override {}
   void write(UnitBuffer buffer, std::uint64_t offset_bytes, std::span<const std::uint8_t> bytes) override {
-    const std::uint64_t place = file.offsets_[first_spec + static_cast<std::size_t>(buffer)] + offset_bytes;
+    const std::uint64_t place = place_of(buffer) + offset_bytes;
     transfer_in_pieces(bytes.size(), file.num_threads_, [&](std::uint64_t offset, std::uint64_t count) {
       file.file_->write_at(bytes.data() + offset, count, place + offset);
     });
+  }
+
+  void read(UnitBuffer buffer, std::uint64_t offset_bytes, std::span<std::uint8_t> bytes) const override {
+    const std::uint64_t place = place_of(buffer) + offset_bytes;
+    transfer_in_pieces(bytes.size(), file.num_threads_, [&](std::uint64_t offset, std::uint64_t count) {
+      file.file_->read_at(bytes.data() + offset, count, place + offset);
+    });
+  }
+
+  std::uint64_t place_of(UnitBuffer buffer) const {
+    return file.offsets_[first_spec + static_cast<std::size_t>(buffer)];
   }
 
   TensorFile& file;
@@ -51,8 +67,12 @@ struct TensorFile::UnitPlace final : UnitSink {
 };
 
 TensorFile::TensorFile(const model::Checkpoint& checkpoint, const model::ModelView& view,
-                       std::filesystem::path path, int num_threads)
-    : checkpoint_(checkpoint), view_(view), path_(std::move(path)), num_threads_(num_threads) {}
+                       std::filesystem::path path, int num_threads, bool read_back)
+    : checkpoint_(checkpoint),
+      view_(view),
+      path_(std::move(path)),
+      num_threads_(num_threads),
+      read_back_(read_back) {}
 
 TensorFile::~TensorFile() = default;
 
@@ -87,20 +107,42 @@ void TensorFile::add_tensors(const std::vector<std::size_t>& tensors) {
   }
 }
 
-void TensorFile::lay_out(const std::optional<std::string>& format_metadata) {
-  layout_ = model::plan_safetensors_layout(specs_, format_metadata).value();
+void TensorFile::lay_out(std::string_view metadata_json, bool with_hashes) {
+  with_hashes_ = with_hashes;
+  if (with_hashes) {
+    lay_out_with_hashes(metadata_json);
+  } else {
+    layout_ = model::plan_safetensors_layout(specs_, metadata_json).value();
+  }
   offsets_.resize(specs_.size());
   for (const model::TensorPlacement& placement : layout_.tensors)
     offsets_[placement.spec_index] = placement.offset_bytes;
 }
 
+void TensorFile::lay_out_with_hashes(std::string_view metadata_json) {
+  const std::vector<std::size_t> order = model::data_order(specs_);
+  std::vector<std::string_view> names;
+  for (const std::size_t spec : order) names.emplace_back(specs_[spec].name);
+  const model::ReservedHashes reserved = model::reserve_hashes(metadata_json, names);
+  layout_ = model::plan_safetensors_layout(specs_, reserved.metadata_json).value();
+  hash_offsets_.resize(specs_.size());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    hash_offsets_[order[i]] = model::kMetadataOffset + reserved.tensor_offsets[i];
+  set_hash(model::kMetadataOffset + reserved.header_offset,
+           model::sha256(std::string_view(layout_.header).substr(8)));
+}
+
+void TensorFile::set_hash(std::uint64_t header_offset, const model::Sha256Digest& digest) {
+  layout_.header.replace(header_offset, model::kSha256HexDigits, model::hex_of(digest));
+}
+
 void TensorFile::create() {
   file_ = model::File::create(path_);
-  file_->write_at(layout_.header.data(), layout_.header.size(), 0);
+  write_and_check(layout_.header.data(), layout_.header.size(), 0, "the header");
   for (const auto& unit : units_) {
     const std::vector<std::int64_t>& splits = unit->split_positions;
-    file_->write_at(splits.data(), splits.size() * sizeof splits[0],
-                    offsets_[unit->first_spec + kNumCodecBuffers]);
+    write_and_check(splits.data(), splits.size() * sizeof splits[0],
+                    offsets_[unit->first_spec + kNumCodecBuffers], "a buffer split_positions");
   }
 }
 
@@ -108,10 +150,20 @@ UnitSink& TensorFile::sink(std::size_t unit) {
   return *units_[unit];
 }
 
+const UnitBytes& TensorFile::stored(std::size_t unit) const {
+  return *units_[unit];
+}
+
+void TensorFile::end_unit(std::size_t unit) {
+  for (std::size_t buffer = 0; buffer < model::kNumDf11Buffers; ++buffer)
+    end_spec(units_[unit]->first_spec + buffer);
+}
+
 void TensorFile::copy_tensors(const std::function<void(std::uint64_t)>& on_copied) {
   for (const Copy& copied : copies_) {
     const model::ModelTensor& tensor = view_.tensors[copied.tensor];
     copy(tensor, offsets_[copied.spec]);
+    end_spec(copied.spec);
     if (on_copied) on_copied(tensor.size_bytes());
   }
 }
@@ -129,13 +181,54 @@ void TensorFile::copy(const model::ModelTensor& tensor, std::uint64_t offset) {
     } else {
       checkpoint_.read(source, first, bytes, piece.data());
     }
-    file_->write_at(piece.data(), bytes, offset + first);
+    write_and_check(piece.data(), bytes, offset + first, tensor.name);
     const std::lock_guard lock(mutex);
     if (!tensor.is_tied_copy) cast_counts_ += counts;
   });
 }
 
+void TensorFile::write_and_check(const void* data, std::uint64_t bytes, std::uint64_t offset,
+                                 std::string_view what) {
+  file_->write_at(data, bytes, offset);
+  if (!read_back_) return;
+  thread_local std::vector<std::uint8_t> stored;
+  stored.resize(std::max<std::size_t>(stored.size(), bytes));
+  file_->read_at(stored.data(), bytes, offset);
+  if (bytes == 0 || std::memcmp(stored.data(), data, bytes) == 0) return;
+  throw Error(ErrorCode::kVerificationFailed,
+              model::printable(path_.native()) + ": " + model::printable(what) +
+                  " does not read back as it was written; the disk or the memory of this machine is faulty");
+}
+
+std::uint64_t TensorFile::size_bytes(std::size_t spec) const {
+  return model::checked_size_bytes(specs_[spec].dtype, specs_[spec].shape).value();
+}
+
+void TensorFile::end_spec(std::size_t spec) {
+  if (!with_hashes_) return;
+  unhashed_.push_back(spec);
+  unhashed_bytes_ += size_bytes(spec);
+}
+
+void TensorFile::hash_written(std::span<TensorFile* const> files, int num_threads) {
+  std::vector<FileRange> ranges;
+  for (const TensorFile* file : files)
+    for (const std::size_t spec : file->unhashed_)
+      ranges.push_back({&*file->file_, file->offsets_[spec], file->size_bytes(spec)});
+  const std::vector<model::Sha256Digest> digests = hash_ranges(ranges, num_threads);
+  auto digest = digests.begin();
+  for (TensorFile* file : files) {
+    for (const std::size_t spec : file->unhashed_) file->set_hash(file->hash_offsets_[spec], *digest++);
+    file->unhashed_.clear();
+    file->unhashed_bytes_ = 0;
+  }
+}
+
 void TensorFile::finish() {
+  if (with_hashes_) {
+    if (!unhashed_.empty()) hash_written(std::array{this}, num_threads_);
+    write_and_check(layout_.header.data(), layout_.header.size(), 0, "the header");
+  }
   file_->sync();
   file_->close();
 }

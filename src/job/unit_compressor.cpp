@@ -153,11 +153,13 @@ std::uint64_t UnitCompressor::densest_chunk(const df11::Codebook& codebook) {
   return std::max(densest, num_weights_ - previous);
 }
 
-Result<void> UnitCompressor::encode(const df11::UnitPlan& plan, UnitSink& sink, const OnSlab& on_slab) {
+Result<void> UnitCompressor::encode(const df11::UnitPlan& plan, UnitSink& sink, const OnSlab& on_slab,
+                                    const OnWritten& on_written) {
   assert(plan.layout.num_weights == num_weights_);
   sink.write(UnitBuffer::kLuts, 0, {plan.tables.data(), plan.tables.size_bytes()});
   df11::SlabJoiner joiner;
   std::uint64_t total_bits = 0;
+  Result<void> accepted;
   const bool complete =
       for_each_slab_position(plan.codebook, [&](const Slab& slab, const df11::SlabPosition& position,
                                                 std::uint64_t bits, std::uint32_t last_length) {
@@ -193,9 +195,16 @@ Result<void> UnitCompressor::encode(const df11::UnitPlan& plan, UnitSink& sink, 
         sink.write(UnitBuffer::kEncodedExponent, pieces.first_byte, bitstream);
         sink.write(UnitBuffer::kGaps, pieces.first_gap_group * df11::kGapGroupBytes, gaps);
         sink.write(UnitBuffer::kOutputPositions, 4 * pieces.first_position, bytes_of(positions));
+        const WrittenSoFar written = {
+            .stream_bytes = pieces.first_byte + bitstream.size(),
+            .gaps_bytes = pieces.first_gap_group * df11::kGapGroupBytes + gaps.size(),
+            .num_positions = pieces.first_position + positions.size()};
+        if (on_written) accepted = on_written(slab.weights, written);
+        if (!accepted) return false;
         if (on_slab) on_slab(slab.weights.size());
         return true;
       });
+  if (!accepted) return accepted;
   if (!complete) return changed();
   return {};
 }

@@ -45,6 +45,13 @@ class UnitSink {
   virtual void write(UnitBuffer buffer, std::uint64_t offset_bytes, std::span<const std::uint8_t> bytes) = 0;
 };
 
+/// How much of each buffer was written, from its begin on without holes.
+struct WrittenSoFar {
+  std::uint64_t stream_bytes = 0;
+  std::uint64_t gaps_bytes = 0;
+  std::uint64_t num_positions = 0;
+};
+
 struct UnitCompressorOptions {
   df11::CodingOptions coding{};
   /// Weights a slab, rounded up to whole segments. Memory a weight of the slab: 2 bytes for the weight, 1 for
@@ -93,6 +100,9 @@ class UnitCompressor {
  public:
   /// Called after each slab with its number of weights.
   using OnSlab = std::function<void(std::uint64_t num_weights)>;
+  /// Called with each slab's weights when its pieces are written. An error ends the encoding.
+  using OnWritten =
+      std::function<Result<void>(std::span<const std::uint16_t> weights, const WrittenSoFar& written)>;
 
   /// All that is given must outlive the object.
   UnitCompressor(std::string_view unit, WeightSource& source, df11::Df11Stages& stages, SlabBuffers& buffers,
@@ -109,9 +119,10 @@ class UnitCompressor {
   /// Gives back the memory of the segments' histograms; encode() then counts again.
   void release_histograms();
 
-  /// Makes the buffers of the plan that plan() returned. Errors: kSourceChanged, and whatever source and sink
-  /// throw.
-  Result<void> encode(const df11::UnitPlan& plan, UnitSink& sink, const OnSlab& on_slab = {});
+  /// Makes the buffers of the plan that plan() returned. Errors: kSourceChanged, those of on_written, and
+  /// whatever source and sink throw.
+  Result<void> encode(const df11::UnitPlan& plan, UnitSink& sink, const OnSlab& on_slab = {},
+                      const OnWritten& on_written = {});
 
  private:
   struct Slab {

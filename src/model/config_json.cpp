@@ -149,4 +149,34 @@ Result<std::string> splice_dfloat11_config(const std::optional<std::string>& sou
   return out;
 }
 
+Result<PlainConfig> remove_dfloat11_config(const std::string& config, const std::string& file_name) {
+  const auto parsed = parse_config_object(config, file_name);
+  if (!parsed) return Unexpected(parsed.error());
+  PlainConfig plain{.text = config};
+  for (const auto& item : parsed->items())
+    plain.describes_model |= item.key() != kKey && item.key() != "model_type";
+  const auto ours = parsed->find(kKey);
+  if (ours == parsed->end()) return plain;
+  plain.had_dfloat11_config = true;
+  const auto patterns = ours->find("pattern_dict");
+  if (!ours->is_object() || patterns == ours->end() || !patterns->is_object())
+    return Unexpected(ErrorCode::kCorruptFile, printable(file_name) + ": dfloat11_config has no pattern_dict");
+  for (const auto& item : patterns->items()) {
+    UnitPattern& pattern = plain.pattern_dict.emplace_back(UnitPattern{item.key(), {}});
+    const bool is_list = item.value().is_array() && std::ranges::all_of(item.value(), [](const auto& attribute) {
+                           return attribute.is_string();
+                         });
+    if (!is_list) {
+      return Unexpected(ErrorCode::kCorruptFile, printable(file_name) + ": dfloat11_config: pattern " +
+                                                     in_quotes(item.key()) + " must have a list of strings");
+    }
+    for (const auto& attribute : item.value()) pattern.attributes.push_back(attribute.get<std::string>());
+  }
+  plain.text = without_our_members(config);
+  const std::size_t brace = plain.text.find_last_of('}');
+  const std::size_t text_end = plain.text.find_last_not_of(kSpace, brace - 1);
+  if (plain.text.find('\n') == text_end + 1) plain.text.erase(text_end + 1, 1);
+  return plain;
+}
+
 }  // namespace weightpress::model

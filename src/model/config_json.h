@@ -1,4 +1,4 @@
-// Puts `dfloat11_config` into a model's config.json.
+// Puts `dfloat11_config` into a model's config.json, and takes it out again.
 //
 // In the diffusers layouts it is a new object. Else the source's bytes are kept, not re-written: numbers keep
 // their spelling and keys their order, which a JSON library would not promise (1e5 becomes 100000.0). So the
@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "format/result.h"
 #include "model/definition.h"
@@ -24,5 +25,18 @@ Result<std::string> splice_dfloat11_config(const std::optional<std::string>& sou
 /// it.
 std::string make_diffusers_config(const std::optional<std::string>& model_type,
                                   const ModelDefinition& definition);
+
+/// What is left of a config.json.
+struct PlainConfig {
+  bool had_dfloat11_config = false;
+  /// pattern_dict of the dfloat11_config, sorted by pattern; empty if there is none.
+  std::vector<UnitPattern> pattern_dict;
+  std::string text;             ///< without dfloat11_config: what splice_dfloat11_config() was given
+  bool describes_model = false;  ///< the text has more members than model_type
+};
+
+/// Undoes splice_dfloat11_config(). Whether a text that stood on one line ended with a line break before its
+/// brace is not known then; none is assumed. Errors: kCorruptFile, naming `file_name`.
+Result<PlainConfig> remove_dfloat11_config(const std::string& config, const std::string& file_name);
 
 }  // namespace weightpress::model

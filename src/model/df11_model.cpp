@@ -215,7 +215,7 @@ std::string_view df11_buffer_name(Df11Buffer buffer) {
   return kBufferNames[static_cast<std::size_t>(buffer)];
 }
 
-Result<Df11Model> read_df11_model(const Checkpoint& checkpoint) {
+Df11Survey survey_df11_model(const Checkpoint& checkpoint) {
   const std::vector<SourceTensor>& tensors = checkpoint.tensors();
   std::map<std::string_view, FoundBuffers, decltype(&natural_less)> found(&natural_less);
   for (std::size_t t = 0; t < tensors.size(); ++t)
@@ -225,17 +225,28 @@ Result<Df11Model> read_df11_model(const Checkpoint& checkpoint) {
     return std::ranges::count_if(entry.second, [](const auto& index) { return index.has_value(); }) < 2;
   });
 
-  Df11Model model;
+  Df11Survey survey;
+  Df11Model& model = survey.model;
   std::vector<bool> is_buffer(tensors.size(), false);
   for (const auto& [name, buffers] : found) {
     auto unit = UnitReader(checkpoint, name).read(buffers);
-    if (!unit) return Unexpected(std::move(unit.error()));
-    for (const std::size_t index : unit->buffers) is_buffer[index] = true;
-    model.units.push_back(std::move(*unit));
+    for (const auto& index : buffers)
+      if (index) is_buffer[*index] = true;
+    if (unit) {
+      model.units.push_back(std::move(*unit));
+    } else {
+      survey.broken.push_back(std::move(unit.error()));
+    }
   }
   for (std::size_t t = 0; t < tensors.size(); ++t)
     if (!is_buffer[t]) model.kept.push_back(t);
-  return model;
+  return survey;
+}
+
+Result<Df11Model> read_df11_model(const Checkpoint& checkpoint) {
+  Df11Survey survey = survey_df11_model(checkpoint);
+  if (!survey.broken.empty()) return Unexpected(std::move(survey.broken.front()));
+  return std::move(survey.model);
 }
 
 }  // namespace weightpress::model

@@ -60,8 +60,18 @@ struct Df11Model {
   std::vector<std::size_t> kept;  ///< indices of tensors that belong to no unit, ascending
 };
 
+/// All units of a model, sound or not.
+struct Df11Survey {
+  Df11Model model;  ///< the units that are sound
+  /// Of the others, by name with numbers counted: kCorruptFile, naming file, unit and buffer.
+  std::vector<ErrorDetails> broken;
+};
+
 /// A model without units is not an error. Two of a unit's six tensors make a unit, so that the lack of one is
-/// noticed. Errors: kCorruptFile, naming file, unit and buffer. Throws what Checkpoint::read throws.
+/// noticed. Throws what Checkpoint::read throws.
+Df11Survey survey_df11_model(const Checkpoint& checkpoint);
+
+/// The same; an error if a unit is broken.
 Result<Df11Model> read_df11_model(const Checkpoint& checkpoint);
 
 }  // namespace weightpress::model

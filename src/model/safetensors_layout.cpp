@@ -28,14 +28,18 @@ void append_entry(std::string& json, const TensorSpec& spec, std::uint64_t begin
 
 }  // namespace
 
-Result<SafetensorsLayout> plan_safetensors_layout(std::span<const TensorSpec> specs,
-                                                  const std::optional<std::string>& format_metadata) {
+std::vector<std::size_t> data_order(std::span<const TensorSpec> specs) {
   std::vector<std::size_t> order(specs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     if (specs[a].dtype != specs[b].dtype) return specs[a].dtype > specs[b].dtype;
     return specs[a].name < specs[b].name;
   });
+  return order;
+}
+
+Result<SafetensorsLayout> plan_safetensors_layout(std::span<const TensorSpec> specs,
+                                                  std::string_view metadata_json) {
   std::vector<std::string_view> names;
   for (const TensorSpec& spec : specs) {
     if (spec.name == kMetadataKey)
@@ -49,13 +53,9 @@ Result<SafetensorsLayout> plan_safetensors_layout(std::span<const TensorSpec> sp
 
   SafetensorsLayout layout;
   std::string json = "{";
-  if (format_metadata) {
-    json += "\"__metadata__\":{\"format\":";
-    append_json_utf8(json, *format_metadata);
-    json += '}';
-  }
+  if (!metadata_json.empty()) json.append("\"__metadata__\":").append(metadata_json);
   std::uint64_t end = 0;  // in the data area
-  for (const std::size_t index : order) {
+  for (const std::size_t index : data_order(specs)) {
     const TensorSpec& spec = specs[index];
     const auto size_bytes = checked_size_bytes(spec.dtype, spec.shape);
     if (!size_bytes)

@@ -6,9 +6,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "format/result.h"
@@ -34,9 +34,18 @@ struct SafetensorsLayout {
   std::uint64_t file_bytes = 0;
 };
 
-/// `format_metadata`: the value of "format" in __metadata__ ("pt" in files for transformers); nothing: no
-/// metadata. Errors: kNameConflict (a name twice, or __metadata__), kUsage (sizes that no file can have).
+/// What files for transformers have as __metadata__.
+inline constexpr std::string_view kPytorchMetadata = R"({"format":"pt"})";
+
+/// Where the value of __metadata__ begins in the header of a file that has it: it is the first member.
+inline constexpr std::uint64_t kMetadataOffset = 8 + std::string_view(R"({"__metadata__":)").size();
+
+/// The specs in data order.
+std::vector<std::size_t> data_order(std::span<const TensorSpec> specs);
+
+/// `metadata_json`: the object of __metadata__ as compact JSON; empty: none. Errors: kNameConflict (a name
+/// twice, or __metadata__), kUsage (sizes that no file can have).
 Result<SafetensorsLayout> plan_safetensors_layout(std::span<const TensorSpec> specs,
-                                                  const std::optional<std::string>& format_metadata);
+                                                  std::string_view metadata_json);
 
 }  // namespace weightpress::model

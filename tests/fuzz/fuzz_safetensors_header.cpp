@@ -1,5 +1,5 @@
 // The header parser on arbitrary bytes: it must judge, not crash, and judge the same in small pieces; and
-// what it accepts must hold together and survive being written by the planner and read again.
+// what it accepts must hold together and survive being written by the planner and read again, with hashes.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -8,6 +8,7 @@
 
 #include "model/safetensors_header.h"
 #include "model/safetensors_layout.h"
+#include "model/tensor_hashes.h"
 
 using namespace weightpress::model;
 
@@ -51,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   require(end == data_bytes);
 
-  const auto layout = plan_safetensors_layout(specs, "pt");
+  const auto layout = plan_safetensors_layout(specs, kPytorchMetadata);
   require(layout.has_value() && layout->file_bytes == layout->header.size() + data_bytes);
   const auto again =
       parse_safetensors_header(std::string_view(layout->header).substr(8), data_bytes, "again.safetensors");
@@ -60,5 +61,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const TensorSpec& spec = specs[layout->tensors[i].spec_index];
     require(again->tensors[i].name == spec.name && again->tensors[i].shape == spec.shape);
   }
+
+  std::vector<std::string_view> names;
+  for (const TensorSpec& spec : specs) names.emplace_back(spec.name);
+  const auto stored = parse_stored_hashes(header->metadata_json, names, "fuzz.safetensors");
+  require(stored ? stored->has_value() == has_stored_hashes(header->metadata_json)
+                 : has_stored_hashes(header->metadata_json) && !stored.error().message.empty());
+  if (has_stored_hashes(header->metadata_json)) return 0;
+  const ReservedHashes reserved = reserve_hashes(header->metadata_json, names);
+  const auto hashes = parse_stored_hashes(reserved.metadata_json, names, "again.safetensors");
+  require(hashes && *hashes && (*hashes)->tensors.size() == names.size() &&
+          (*hashes)->offsets.back() == reserved.header_offset);
   return 0;
 }

@@ -19,7 +19,7 @@ from support import bf16, compress, run, words
 from test_compress_command import CompressCase, small_tensors, unittest
 
 OPTIONS = ["source", "output", "arch", "layout", "device", "threads", "fast", "luts", "strict-identity", "keep-unencodable",
-           "cast-to-bf16", "with-config", "force"]
+           "cast-to-bf16", "with-config", "hashes", "force"]
 
 
 class Report(CompressCase):
@@ -186,7 +186,7 @@ class Progress(CompressCase):
             self.assertRegex(text, r"\r\x1b\[Kcompressing, 0 of 2 units, 0%: embed")
             lines = re.split(r"\r\x1b\[K", text)
             self.assertTrue(all(len(line.split("\r\n")[0]) < 80 for line in lines[:-1]), lines)
-            self.assertRegex(lines[-1], r"^(note: .*\r\n)+$")  # the line is taken away before other text
+            self.assertRegex(lines[-1], r"^(note: .*\r\n)*$")  # the line is taken away before other text
 
     def test_none_where_it_is_not_wanted(self):
         for options in (("--progress", "none"), ("-q",), ("--progress", "plain")):
@@ -196,8 +196,6 @@ class Progress(CompressCase):
         self.assertNotIn("\x1b", self.on_a_terminal(terminal_type="dumb"))
 
     def test_the_plan_is_told_before_the_work(self):
-        text = self.on_a_terminal("--keep-unencodable")
-        self.assertLess(text.find("compressing"), text.find("nothing was verified"))
         definition = support.write_definition(self.work / "drops.json", {r"embed": []}, drop=["^layers"])
         self.definition = definition
         text = self.on_a_terminal()

@@ -10,7 +10,9 @@ namespace weightpress::job {
 namespace {
 
 TEST(TransferInPieces, CoversEveryByteOnce) {
-  for (const std::uint64_t bytes : {0u, 1u, (2u << 20) - 1, 2u << 20, (2u << 20) + 1, 9'000'001u}) {
+  for (const std::uint64_t bytes :
+       {std::uint64_t{0}, std::uint64_t{1}, kTransferPieceBytes - 1, kTransferPieceBytes,
+        kTransferPieceBytes + 1, 9 * kTransferPieceBytes / 2 + 1}) {
     for (const int threads : {1, 2, 3, 7}) {
       std::vector<std::uint8_t> touched(bytes, 0);
       transfer_in_pieces(bytes, threads, [&](std::uint64_t offset, std::uint64_t count) {
@@ -28,7 +30,7 @@ TEST(TransferInPieces, ExceptionsOfAnyThreadArriveOnce) {
     ++calls;
     if (offset != 0) throw std::runtime_error("no space");
   };
-  EXPECT_THROW(transfer_in_pieces(20u << 20, 3, fail), std::runtime_error);
+  EXPECT_THROW(transfer_in_pieces(10 * kTransferPieceBytes, 3, fail), std::runtime_error);
   EXPECT_EQ(calls, 10);  // the others were not torn off
 }
 

@@ -30,7 +30,7 @@ std::string file_of(const Tensors& tensors) {
     specs.push_back({name, tensor.dtype, tensor.shape});
     contents.push_back(&tensor.bytes);
   }
-  auto layout = plan_safetensors_layout(specs, std::nullopt);
+  auto layout = plan_safetensors_layout(specs, {});
   std::string file = layout.value().header;
   for (const TensorPlacement& placement : layout->tensors) file += *contents[placement.spec_index];
   return file;
@@ -303,7 +303,7 @@ std::string rejection_of_huge(const std::string& buffer, std::uint64_t elements)
   tensors["u." + buffer].shape = {elements};
   std::vector<TensorSpec> specs;
   for (const auto& [name, tensor] : tensors) specs.push_back({name, tensor.dtype, tensor.shape});
-  const auto layout = plan_safetensors_layout(specs, std::nullopt);
+  const auto layout = plan_safetensors_layout(specs, {});
   const auto path = folder.write("x.safetensors", layout->header);
   std::filesystem::resize_file(path, layout->file_bytes);
   {

@@ -53,7 +53,7 @@ inline std::string with_length(std::string_view json) {
 
 /// A whole file whose data bytes count 0, 1, 2, ...
 inline std::string safetensors_file(const std::vector<TensorSpec>& specs) {
-  auto layout = plan_safetensors_layout(specs, std::nullopt);
+  auto layout = plan_safetensors_layout(specs, {});
   std::string file = layout.value().header;
   for (std::uint64_t i = 0; file.size() < layout.value().file_bytes; ++i) file += static_cast<char>(i);
   return file;

@@ -32,7 +32,7 @@ TEST(SafetensorsLayout, DtypesGoByRankAsThePackageWritesThem) {
                                          {"t_int64", Dtype::kI64, {2, 3}},
                                          {"t_uint64", Dtype::kU64, {2, 3}},
                                          {"t_float4_e2m1fn_x2", Dtype::kF4, {2, 6}}};
-  const auto layout = plan_safetensors_layout(specs, std::nullopt);
+  const auto layout = plan_safetensors_layout(specs, {});
   ASSERT_TRUE(layout);
   EXPECT_EQ(
       layout->header,
@@ -54,7 +54,7 @@ TEST(SafetensorsLayout, NamesGoByBytesAndMetadataComesFirst) {
                                          {"a.b", Dtype::kU8, {3}},
                                          {"a-b", Dtype::kU8, {1}},
                                          {"\xe6\x97\xa5\xe6\x9c\xac\xf0\x9f\x98\x80", Dtype::kI64, {1}}};
-  const auto layout = plan_safetensors_layout(specs, "pt");
+  const auto layout = plan_safetensors_layout(specs, kPytorchMetadata);
   ASSERT_TRUE(layout);
   EXPECT_EQ(
       layout->header,
@@ -74,7 +74,7 @@ TEST(SafetensorsLayout, NamesAreEscapedAsThePackageDoes) {
                                          {"c\b\f\n\r\t\x01\x1f\x7f\0"s, Dtype::kU8, {1}},
                                          {"", Dtype::kU8, {1}},
                                          {"\xe2\x80\xa8", Dtype::kU8, {1}}};
-  const auto layout = plan_safetensors_layout(specs, "pt");
+  const auto layout = plan_safetensors_layout(specs, kPytorchMetadata);
   ASSERT_TRUE(layout);
   EXPECT_EQ(
       layout->header,
@@ -87,8 +87,8 @@ TEST(SafetensorsLayout, NamesAreEscapedAsThePackageDoes) {
 }
 
 TEST(SafetensorsLayout, FilesWithoutTensors) {
-  EXPECT_EQ(plan_safetensors_layout({}, std::nullopt)->header, "\x08\0\0\0\0\0\0\0{}      "s);
-  EXPECT_EQ(plan_safetensors_layout({}, "pt")->header,
+  EXPECT_EQ(plan_safetensors_layout({}, {})->header, "\x08\0\0\0\0\0\0\0{}      "s);
+  EXPECT_EQ(plan_safetensors_layout({}, kPytorchMetadata)->header,
             "\x20\0\0\0\0\0\0\0{\"__metadata__\":{\"format\":\"pt\"}}"s);
 }
 
@@ -97,7 +97,7 @@ TEST(SafetensorsLayout, WhatIsPlannedIsReadBack) {
   for (unsigned i = 0; i < kNumDtypes; ++i)
     for (std::uint64_t n : {0, 8, 24})
       specs.push_back({std::to_string(99 - i) + "." + std::to_string(n), static_cast<Dtype>(i), {n, 1}});
-  const auto layout = plan_safetensors_layout(specs, std::nullopt);
+  const auto layout = plan_safetensors_layout(specs, {});
   ASSERT_TRUE(layout);
   EXPECT_EQ(layout->header.size() % 8, 0u);
   const auto header = parse_safetensors_header(std::string_view(layout->header).substr(8),
@@ -116,7 +116,7 @@ TEST(SafetensorsLayout, WhatIsPlannedIsReadBack) {
 
 TEST(SafetensorsLayout, WhatNoFileCanHold) {
   const auto failure = [](std::vector<TensorSpec> specs) {
-    const auto layout = plan_safetensors_layout(specs, std::nullopt);
+    const auto layout = plan_safetensors_layout(specs, {});
     return layout ? "accepted" : layout.error().message;
   };
   EXPECT_THAT(failure({{"a", Dtype::kU8, {1}}, {"a", Dtype::kBf16, {1}}}), HasSubstr("two tensors"));

@@ -1,0 +1,81 @@
+// Verifies a DF11 output, of any maker: that it is sound in itself, and that it holds a source.
+//
+// Options have the names of the program's (docs/cli.md).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <weightpress/error.h>
+
+namespace weightpress {
+
+enum class VerifyLevel : std::uint8_t {
+  kDefault,    ///< kFull with a source, else kStructure
+  kStructure,  ///< all that needs no source
+  kSample,     ///< some chunks of each unit against the source
+  kFull        ///< everything against the source; without one against the stored hashes
+};
+
+/// Where a verification is. Called from the thread that called verify(), when a unit begins and after each
+/// piece.
+struct VerifyProgress {
+  std::string unit;  ///< the one in work; empty: other tensors, or hashes
+  std::uint64_t units_done = 0;
+  std::uint64_t num_units = 0;
+  std::uint64_t bytes_done = 0;  ///< of weights as BF16, of other tensors, of what is hashed
+  std::uint64_t total_bytes = 0;
+};
+
+struct VerifyOptions {
+  std::filesystem::path path;                   ///< a folder of .safetensors files, or one
+  std::optional<std::filesystem::path> source;  ///< what it was made from: a folder or a .safetensors file
+  VerifyLevel level = VerifyLevel::kDefault;
+  std::uint64_t samples = 1000;       ///< kSample: chunks of the whole output; each unit has one at least
+  std::optional<std::uint64_t> seed;  ///< kSample: chooses the chunks; nothing: another one each time
+  /// The definition: a name, a JSON file, or "auto": what lies beside the output tells, or it is detected.
+  std::string arch = "auto";
+  int num_threads = 0;  ///< 0: as many as the machine has; the outcome does not depend on it
+  std::function<void(const VerifyProgress&)> on_progress = {};
+};
+
+/// What does not hold. A unit has one (the first wrong place in the order of its stream), or one for each
+/// reason why no loader can use it although its weights are right.
+struct VerifyFailure {
+  std::string unit;                                    ///< empty: not of a unit
+  std::string tensor;                                  ///< empty: of a unit or of a file as a whole
+  std::string kind;                                    ///< docs/cli.md lists them
+  std::string message;                                 ///< a clause
+  std::optional<std::uint64_t> chunk, window, weight;  ///< counted from the unit's first
+};
+
+struct VerifyReport {
+  VerifyLevel level = VerifyLevel::kStructure;  ///< never kDefault
+  std::uint64_t seed = 0;                       ///< of kSample
+  std::uint64_t num_units = 0;
+  std::uint64_t num_tensors = 0;  ///< outside units
+  std::uint64_t num_weights = 0;  ///< of all units
+  std::uint64_t num_chunks = 0;   ///< of all units
+  std::uint64_t chunks_checked = 0;
+  std::uint64_t num_files = 0;
+  std::uint64_t num_hashed_files = 0;   ///< whose stored hashes were checked
+  std::vector<VerifyFailure> failures;  ///< by unit, then by tensor
+  std::vector<std::string> notes;       ///< sentences
+  double seconds = 0;
+  int num_threads = 0;
+  std::uint64_t peak_memory_bytes = 0;  ///< of the process so far; 0 where the system does not tell
+
+  bool ok() const { return failures.empty(); }
+};
+
+/// Verifies `options.path`. What does not hold is in the report. Throws Error where it cannot be told: kUsage
+/// (no DF11, a level that lacks its source), kNotFound, kCorruptFile (no safetensors file), kBadDefinition
+/// (no definition says which tensors of the source a unit holds), kIo, kOutOfMemory. Memory: a few slabs.
+/// Thread-safe.
+VerifyReport verify(const VerifyOptions& options);
+
+}  // namespace weightpress

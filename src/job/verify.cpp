@@ -1,0 +1,454 @@
+// include/weightpress/verify.h: every unit through the decoder, tensors and hashes beside it.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <random>
+#include <utility>
+
+#include <weightpress/verify.h>
+
+#include "format/luts_check.h"
+#include "host/decode.h"
+#include "host/host_stages.h"
+#include "job/checkpoint_source.h"
+#include "job/chunk_sample.h"
+#include "job/parallel_io.h"
+#include "job/process_memory.h"
+#include "job/record_file.h"
+#include "job/source_match.h"
+#include "job/stored_hashes.h"
+#include "job/unit_decoder.h"
+#include "model/checkpoint.h"
+#include "model/df11_model.h"
+#include "model/text.h"
+
+namespace weightpress {
+namespace {
+
+namespace fs = std::filesystem;
+using job::UnitFault;
+using model::in_quotes;
+using model::printable;
+
+// Of each end of a tensor outside units, at the level of samples.
+constexpr std::uint64_t kSampledBytes = std::uint64_t{64} << 10;
+
+std::optional<std::uint64_t> known(std::uint64_t place) {
+  return place == UnitFault::kNowhere ? std::nullopt : std::optional(place);
+}
+
+class VerifyJob {
+ public:
+  explicit VerifyJob(const VerifyOptions& options)
+      : options_(options),
+        output_(model::Checkpoint::open(options.path, model::Df11Policy::kAccept)),
+        survey_(model::survey_df11_model(output_)),
+        num_threads_(host::usable_num_threads(options.num_threads)),
+        stage_(num_threads_) {}
+
+  VerifyReport run() {
+    const auto start = std::chrono::steady_clock::now();
+    settle_level();
+    read_record();
+    match_source();
+    count();
+    for (const ErrorDetails& broken : survey_.broken) fail_unit(broken.unit, "header", broken.message);
+    for (std::size_t u = 0; u < units().size(); ++u) check_unit(u);
+    check_tensors();
+    check_hashes();
+    std::ranges::stable_partition(report_.failures,
+                                  [](const auto& failure) { return !failure.unit.empty(); });
+    report_.num_threads = num_threads_;
+    report_.peak_memory_bytes = job::peak_memory_bytes();
+    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::move(report_);
+  }
+
+ private:
+  const std::vector<model::StoredUnit>& units() const { return survey_.model.units; }
+
+  // ---- before anything is decoded
+
+  void settle_level() {
+    if (units().empty() && survey_.broken.empty()) {
+      throw Error(ErrorCode::kUsage, printable(options_.path.native()) +
+                                         " holds no DF11 units, so there is nothing to verify: name what "
+                                         "'weightpress compress' or another DF11 compressor wrote");
+    }
+    report_.level = options_.level;
+    if (report_.level == VerifyLevel::kDefault)
+      report_.level = options_.source ? VerifyLevel::kFull : VerifyLevel::kStructure;
+    hashes_ = job::find_stored_hashes(output_);
+    if (report_.level == VerifyLevel::kSample && !options_.source) {
+      throw Error(
+          ErrorCode::kUsage,
+          "the level sample compares with the source: name it with --source, or choose --level structure");
+    }
+    if (report_.level == VerifyLevel::kFull && !options_.source &&
+        hashes_.num_files < output_.files().size()) {
+      throw Error(ErrorCode::kUsage, printable(options_.path.native()) +
+                                         ": the level full needs the source (--source), or hashes stored in "
+                                         "every file (compress --hashes), which are not there: --level "
+                                         "structure checks what can be checked without");
+    }
+    if (report_.level == VerifyLevel::kSample) {
+      std::random_device device;
+      report_.seed = options_.seed ? *options_.seed : device();
+    }
+    if (options_.source) source_.emplace(model::Checkpoint::open(*options_.source));
+  }
+
+  void read_record() {
+    const job::RecordFile file = job::find_record_file(output_, options_.path);
+    if (file.path.empty() || !file.is_of_these_files) return;
+    record_name_ = file.path.filename().string();
+    try {
+      auto record = model::parse_source_record(
+          model::read_whole_file(file.path, model::kMaxSourceRecordBytes), file.path.string());
+      if (record) {
+        record_ = std::move(*record);
+      } else {
+        note_unused(record.error().message);
+      }
+    } catch (const Error& error) {
+      note_unused(error.what());
+    }
+  }
+
+  void note_unused(const std::string& problem) {
+    report_.notes.push_back(problem + "; what it says was not used");
+  }
+
+  void match_source() {
+    failed_.assign(units().size(), false);
+    sources_.resize(units().size());
+    mismatches_.resize(units().size());
+    for (std::size_t u = 0; u < units().size(); ++u) unit_index_.emplace(units()[u].name, u);
+    if (source_ && report_.level != VerifyLevel::kStructure) {
+      match_ = job::match_source(
+          {output_, survey_, *source_, record_ ? &*record_ : nullptr, record_name_, options_.arch});
+      for (const std::string& note : match_->notes) report_.notes.push_back(note);
+      add_failures(match_->failures);
+      for (const auto& unit : match_->units) sources_[unit.stored] = &unit.unit;
+    } else if (record_) {
+      add_failures(job::check_splits(survey_, *record_));
+    }
+  }
+
+  /// Those of units are told in their turn.
+  void add_failures(const std::vector<VerifyFailure>& failures) {
+    for (const VerifyFailure& failure : failures) {
+      if (const auto unit = unit_index_.find(failure.unit); unit != unit_index_.end()) {
+        mismatches_[unit->second] = failure;
+      } else {
+        report_.failures.push_back(failure);
+      }
+    }
+  }
+
+  void count() {
+    report_.num_units = units().size() + survey_.broken.size();
+    report_.num_tensors = survey_.model.kept.size();
+    report_.num_files = output_.files().size();
+    for (const model::StoredUnit& unit : units()) {
+      report_.num_weights += unit.num_weights;
+      report_.num_chunks += unit.num_chunks;
+    }
+    progress_.num_units = units().size();
+    if (report_.level == VerifyLevel::kSample) {
+      choose_samples();
+      for (std::size_t u = 0; u < units().size(); ++u)
+        progress_.total_bytes += 2 * units()[u].num_weights * samples_[u].size() / units()[u].num_chunks;
+      return;
+    }
+    progress_.total_bytes = 2 * report_.num_weights + hashes_.tensor_bytes;
+    if (match_)
+      for (const auto& tensor : match_->tensors)
+        progress_.total_bytes += match_->view.tensors[tensor.tensor].size_bytes();
+  }
+
+  void choose_samples() {
+    std::vector<std::vector<std::uint64_t>> must_have;
+    std::vector<std::uint64_t> num_chunks;
+    for (const model::StoredUnit& unit : units()) {
+      std::vector<std::uint64_t>& chunks = must_have.emplace_back();
+      chunks = {0, unit.num_chunks - 1};
+      num_chunks.push_back(unit.num_chunks);
+      if (unit.split_positions.empty()) continue;
+      std::vector<std::uint32_t> positions(unit.num_positions);
+      job::CheckpointUnit(output_, unit, num_threads_)
+          .read(job::UnitBuffer::kOutputPositions, 0,
+                {reinterpret_cast<std::uint8_t*>(positions.data()), 4 * positions.size()});
+      // Whatever the positions are: a place among them is a chunk, or the one behind the last.
+      const auto chunk_of = [&](std::uint64_t weight) {
+        const auto after = std::upper_bound(positions.begin(), positions.end(), weight) - positions.begin();
+        return std::min<std::uint64_t>(static_cast<std::uint64_t>(std::max<std::ptrdiff_t>(after, 1)) - 1,
+                                       unit.num_chunks - 1);
+      };
+      for (const std::uint64_t split : unit.split_positions) {
+        chunks.push_back(chunk_of(split));
+        if (split > 0) chunks.push_back(chunk_of(split - 1));
+      }
+    }
+    samples_ = job::choose_chunks(std::move(must_have), num_chunks, options_.samples, report_.seed);
+  }
+
+  // ---- units
+
+  void check_unit(std::size_t index) {
+    const model::StoredUnit& unit = units()[index];
+    progress_.unit = unit.name;
+    show_progress(0);
+    if (has_usable_tables(index)) decode_unit(index);
+    ++progress_.units_done;
+  }
+
+  void decode_unit(std::size_t index) {
+    const model::StoredUnit& unit = units()[index];
+    const bool is_sampled = report_.level == VerifyLevel::kSample;
+    if (mismatches_[index]) {
+      report_.failures.push_back(*mismatches_[index]);
+      failed_[index] = true;
+      if (is_sampled) return;  // nothing to compare with
+    }
+    const job::CheckpointUnit bytes(output_, unit, num_threads_);
+    job::UnitDecoder decoder(job::unit_sizes(unit), bytes, stage_, buffers_);
+    const auto fault = decode(index, decoder);
+    report_.chunks_checked += is_sampled ? samples_[index].size() : unit.num_chunks;
+    if (failed_[index]) return;
+    if (fault) {
+      fail_unit(index, *fault);
+    } else {
+      check_limits(index, decoder);
+    }
+  }
+
+  bool has_usable_tables(std::size_t index) {
+    const model::StoredUnit& unit = units()[index];
+    if (unit.num_tables > df11::kMaxTables) {
+      fail_unit(index, {.kind = "limit",
+                        .message = "luts: there are " + std::to_string(unit.num_tables) +
+                                   " tables, but pointers reach 17 only: loaders decode other weights"});
+      return false;
+    }
+    std::vector<std::uint8_t> luts(job::unit_sizes(unit).luts_bytes());
+    job::CheckpointUnit(output_, unit, 1).read(job::UnitBuffer::kLuts, 0, luts);
+    const df11::LutsView view(luts);
+    const auto lost = df11::find_lost_code(view);
+    if (!lost) return true;
+    fail_unit(index, {.kind = "table",
+                      .message = "luts: no code of " + std::to_string(view.length(*lost)) +
+                                 " bits leads to exponent " + std::to_string(*lost) +
+                                 ", which has that length in the last row"});
+    return false;
+  }
+
+  std::optional<UnitFault> decode(std::size_t index, job::UnitDecoder& decoder) {
+    const auto on_slab = [this](std::uint64_t num_weights) { show_progress(2 * num_weights); };
+    const model::Unit* source_unit = sources_[index];
+    if (source_unit == nullptr) return decoder.check_lengths(on_slab);
+    job::CheckpointSource source(*source_, match_->view, *source_unit, num_threads_);
+    std::optional<UnitFault> fault;
+    if (report_.level == VerifyLevel::kFull) {
+      fault = decoder.compare(source, on_slab);
+    } else {
+      for_each_run(samples_[index], [&](std::uint64_t first, std::uint64_t end) {
+        fault = decoder.compare_chunks(first, end, source, on_slab);
+        return !fault;
+      });
+    }
+    if (fault && fault->weight != UnitFault::kNowhere && source_unit->tensors.size() > 1) {
+      const auto [tensor, weight] = source.locate(fault->weight);
+      fault->message +=
+          " (" + std::to_string(weight) + " of tensor " + in_quotes(source_->tensors()[tensor].name) + ")";
+    }
+    return fault;
+  }
+
+  /// Neighbouring chunks together: visit(first, end) returns whether to go on.
+  template <class Visit>
+  static void for_each_run(const std::vector<std::uint64_t>& chunks, Visit visit) {
+    for (std::size_t i = 0; i < chunks.size();) {
+      std::size_t end = i + 1;
+      while (end < chunks.size() && chunks[end] == chunks[end - 1] + 1) ++end;
+      if (!visit(chunks[i], chunks[end - 1] + 1)) return;
+      i = end;
+    }
+  }
+
+  /// What makes a sound unit useless to the official loader.
+  void check_limits(std::size_t index, const job::UnitDecoder& decoder) {
+    const model::StoredUnit& unit = units()[index];
+    if (!decoder.kernel_ends()) {
+      fail_unit(index, {.kind = "padding",
+                        .message = "luts: the weights are intact, but the official kernel would never end on "
+                                   "the bits after the last one, and hang the GPU: compress the unit again"});
+    }
+    const auto exceeds = [&](const std::string& what) {
+      fail_unit(index,
+                {.kind = "limit",
+                 .message = what + ": the weights are intact, but the official loader cannot decode them"});
+    };
+    if (decoder.densest_chunk() > df11::kMaxChunkWeights) {
+      exceeds("output_positions: a chunk holds " + std::to_string(decoder.densest_chunk()) +
+              " weights, more than " + std::to_string(df11::kMaxChunkWeights));
+    }
+    if (unit.num_weights >= df11::kMaxUnitWeights)
+      exceeds("sign_mantissa: " + std::to_string(unit.num_weights) + " weights are 2^31 - 4096 or more");
+    if (unit.stream_bytes >= df11::kMaxStreamBytes)
+      exceeds("encoded_exponent: " + std::to_string(unit.stream_bytes) + " bytes are 2^31 - 4096 or more");
+  }
+
+  void fail_unit(std::size_t index, const UnitFault& fault) {
+    failed_[index] = true;
+    report_.failures.push_back({.unit = units()[index].name,
+                                .tensor = {},
+                                .kind = fault.kind,
+                                .message = fault.message,
+                                .chunk = known(fault.chunk),
+                                .window = known(fault.window),
+                                .weight = known(fault.weight)});
+  }
+
+  void fail_unit(const std::string& unit, const char* kind, const std::string& message) {
+    report_.failures.push_back({.unit = unit, .tensor = {}, .kind = kind, .message = message});
+  }
+
+  // ---- tensors outside units
+
+  void check_tensors() {
+    progress_.unit.clear();
+    if (!match_) return;
+    for (const auto& matched : match_->tensors) {
+      const model::ModelTensor& tensor = match_->view.tensors[matched.tensor];
+      const auto difference = compare(tensor, output_.tensors()[matched.stored]);
+      if (difference)
+        fail_tensor(tensor.name, "byte " + std::to_string(*difference) + " differs from the source");
+    }
+    for (const auto& tie : match_->ties) {
+      const auto tensor = [&](std::size_t index) {
+        const model::SourceTensor& source = source_->tensors()[index];
+        return model::ModelTensor{source.name, index, source.dtype, source.num_elements(), false};
+      };
+      if (job::same_content(*source_, tensor(tie.tensor), tensor(tie.other))) continue;
+      fail_tensor(source_->tensors()[tie.tensor].name, "is not in the output, and differs from " +
+                                                           in_quotes(source_->tensors()[tie.other].name) +
+                                                           ", which it should be tied to");
+    }
+  }
+
+  void fail_tensor(const std::string& tensor, std::string message) {
+    report_.failures.push_back(
+        {.unit = {}, .tensor = tensor, .kind = "tensor", .message = std::move(message)});
+  }
+
+  /// The first byte that differs; nothing: none does. At the level of samples both ends are looked at.
+  std::optional<std::uint64_t> compare(const model::ModelTensor& tensor, const model::SourceTensor& stored) {
+    const std::uint64_t bytes = stored.size_bytes;
+    if (report_.level != VerifyLevel::kSample || bytes <= 2 * kSampledBytes)
+      return compare(tensor, stored, 0, bytes);
+    if (const auto found = compare(tensor, stored, 0, kSampledBytes)) return found;
+    return compare(tensor, stored, bytes - kSampledBytes, kSampledBytes);
+  }
+
+  std::optional<std::uint64_t> compare(const model::ModelTensor& tensor, const model::SourceTensor& stored,
+                                       std::uint64_t first, std::uint64_t bytes) {
+    const model::SourceTensor& from = source_->tensors()[tensor.source_index];
+    const bool is_cast = tensor.dtype != from.dtype;
+    std::mutex mutex;
+    std::optional<std::uint64_t> difference;
+    job::transfer_in_pieces(bytes, num_threads_, [&](std::uint64_t offset, std::uint64_t count) {
+      thread_local std::vector<std::uint8_t> a, b;
+      a.resize(std::max<std::size_t>(a.size(), count));
+      b.resize(a.size());
+      const std::uint64_t begin = first + offset;
+      output_.read(stored, begin, count, a.data());
+      if (is_cast) {
+        job::read_elements(*source_, tensor, begin / 2, count / 2, b.data());
+      } else {
+        source_->read(from, begin, count, b.data());
+      }
+      if (count == 0 || std::memcmp(a.data(), b.data(), count) == 0) return;
+      const auto same = std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(count), b.begin());
+      const std::uint64_t place = begin + static_cast<std::uint64_t>(same.first - a.begin());
+      const std::lock_guard lock(mutex);
+      difference = std::min(difference.value_or(place), place);
+    });
+    show_progress(bytes);
+    return difference;
+  }
+
+  // ---- hashes
+
+  void check_hashes() {
+    if (hashes_.num_files == 0 || report_.level == VerifyLevel::kSample) return;
+    const job::StoredHashesReport checked = job::check_stored_hashes(
+        output_, num_threads_, [this](std::uint64_t bytes) { show_progress(bytes); });
+    report_.num_hashed_files = checked.extent.num_files;
+    if (report_.num_hashed_files < report_.num_files) {
+      report_.notes.push_back(std::to_string(report_.num_files - report_.num_hashed_files) + " of " +
+                              std::to_string(report_.num_files) + " files hold no hashes");
+    }
+    for (const job::HashFailure& failure : checked.failures) {
+      const auto unit = unit_of_buffer(failure.tensor);
+      // A unit has one failure, and what the decoder found tells more.
+      if (unit && failed_[*unit]) continue;
+      if (unit) failed_[*unit] = true;
+      report_.failures.push_back({.unit = unit ? units()[*unit].name : "",
+                                  .tensor = failure.tensor,
+                                  .kind = "hash",
+                                  .message = failure.message});
+    }
+  }
+
+  std::optional<std::size_t> unit_of_buffer(std::string_view tensor) const {
+    const std::size_t dot = tensor.rfind('.');
+    if (dot == tensor.npos) return std::nullopt;
+    const auto unit = unit_index_.find(tensor.substr(0, dot));
+    if (unit == unit_index_.end()) return std::nullopt;
+    for (const std::size_t buffer : units()[unit->second].buffers)
+      if (output_.tensors()[buffer].name == tensor) return unit->second;
+    return std::nullopt;
+  }
+
+  void show_progress(std::uint64_t bytes) {
+    progress_.bytes_done += bytes;
+    if (options_.on_progress) options_.on_progress(progress_);
+  }
+
+  const VerifyOptions& options_;
+  const model::Checkpoint output_;
+  const model::Df11Survey survey_;
+  const int num_threads_;
+  host::HostDecodeStage stage_;
+  job::DecodeBuffers buffers_;
+
+  job::StoredHashesExtent hashes_;
+  std::optional<model::Checkpoint> source_;
+  std::string record_name_;
+  std::optional<model::SourceRecord> record_;
+  std::optional<job::SourceMatch> match_;
+  std::map<std::string_view, std::size_t> unit_index_;
+  std::vector<std::optional<VerifyFailure>> mismatches_;  // by unit: its shape is not the source's
+  std::vector<const model::Unit*> sources_;               // by unit; nullptr: not known
+  std::vector<std::vector<std::uint64_t>> samples_;       // by unit
+  std::vector<bool> failed_;                              // by unit
+  VerifyReport report_;
+  VerifyProgress progress_;
+};
+
+}  // namespace
+
+VerifyReport verify(const VerifyOptions& options) try {
+  return VerifyJob(options).run();
+} catch (const std::bad_alloc&) {
+  throw Error(ErrorCode::kOutOfMemory,
+              printable(options.path.native()) + ": there is not enough memory for what its headers list");
+} catch (const fs::filesystem_error& error) {
+  throw Error(ErrorCode::kIo, printable(error.path1().native()) + ": " + error.code().message());
+}
+
+}  // namespace weightpress
