@@ -25,6 +25,7 @@ void set_unfinished_output(const std::string& path);
 /// Each sets `action` when its command was given.
 void add_architectures_command(CLI::App& app, Action& action);
 void add_compress_command(CLI::App& app, Action& action);
+void add_decompress_command(CLI::App& app, Action& action);
 void add_inspect_command(CLI::App& app, Action& action);
 void add_selftest_command(CLI::App& app, Action& action);
 void add_verify_command(CLI::App& app, Action& action);

@@ -108,6 +108,7 @@ int run(int argc, char** argv) {
   app.footer("Example:\n  weightpress compress Qwen3-8B -o Qwen3-8B-DF11");
   Action action;
   add_compress_command(app, action);
+  add_decompress_command(app, action);
   add_inspect_command(app, action);
   add_architectures_command(app, action);
   add_verify_command(app, action);

@@ -4,7 +4,6 @@
 // every refusal, every unit that is kept and every size is settled before the first byte of the output is
 // written.
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <memory>
 #include <new>
@@ -20,6 +19,7 @@
 #include "job/model_plan.h"
 #include "job/output.h"
 #include "job/output_record.h"
+#include "job/output_rules.h"
 #include "job/process_memory.h"
 #include "job/tensor_file.h"
 #include "job/unit_verifier.h"
@@ -39,10 +39,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using job::kConfigName;
+using job::kGenerationConfigName;
 using model::in_quotes;
 using model::printable;
 
-constexpr std::string_view kGenerationConfigName = "generation_config.json";
 constexpr std::string_view kFileSuffix = ".safetensors";
 // Histograms of segments that a plan of many units may keep; beyond it units are counted again.
 constexpr std::uint64_t kMaxKeptHistogramBytes = std::uint64_t{64} << 20;
@@ -57,11 +57,6 @@ bool is_unencodable(ErrorCode code) {
   return code == ErrorCode::kUnsupportedDtype || code == ErrorCode::kExponentTooLarge ||
          code == ErrorCode::kUnitTooLarge || code == ErrorCode::kStreamTooLong ||
          code == ErrorCode::kEmptyUnit;
-}
-
-/// What may be gone when the same command is run again.
-bool is_trouble_of_the_machine(ErrorCode code) {
-  return code == ErrorCode::kIo || code == ErrorCode::kNoSpace || code == ErrorCode::kSourceChanged;
 }
 
 class CompressJob {
@@ -96,13 +91,7 @@ class CompressJob {
     std::vector<job::OutputFile::SideFile> side_files = {{.name = record_name, .is_record = true}};
     if (config) side_files.push_back({.name = std::string(kConfigName), .content = *config});
     check_output_is_apart(path, is_file ? side_files : std::vector<job::OutputFile::SideFile>());
-    if (is_file && fs::is_directory(options_.source) &&
-        fs::weakly_canonical(options_.source) == path.parent_path()) {
-      throw Error(ErrorCode::kUsage,
-                  "the output " + printable(options_.output.native()) +
-                      " lies in the source folder and would be a part of the model from then "
-                      "on: write it elsewhere");
-    }
+    if (is_file) job::check_not_in_source(options_.output, path, options_.source);
     if (is_file && config && fs::weakly_canonical(checkpoint_.folder()) == path.parent_path()) {
       throw Error(
           ErrorCode::kUsage,
@@ -118,7 +107,7 @@ class CompressJob {
     report_.removed_remains = output->removed_remains();
 
     if (options_.on_planned) options_.on_planned(report_);
-    try {
+    job::write_or_discard(*output, path, has_written_, [&] {
       write(*output, is_file ? path.filename().string() : leftover_file_name(plan_.definition));
       if (generation_config) write_file(*output, kGenerationConfigName, *generation_config);
       if (config) write_file(*output, kConfigName, *config);
@@ -126,16 +115,7 @@ class CompressJob {
       write_file(*output, record_name,  // last: with it the output is complete
                  job::make_output_record({checkpoint_, plan_, options_, kept_units_, own_coding_}));
       for (const model::File& file : checkpoint_.files()) file.check_unchanged();
-    } catch (const Error& error) {
-      if (!is_trouble_of_the_machine(error.code()) || !has_written_) {
-        output->discard();
-        throw;
-      }
-      ErrorDetails details = error.details();
-      details.message += "; what was written so far is in " + printable(path.native()) +
-                         ".partial, which the next run removes";
-      throw Error(std::move(details));
-    }
+    });
     report_.old_output_left = output->finish();
     report_.peak_memory_bytes = job::peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -265,31 +245,16 @@ class CompressJob {
     return model::make_diffusers_config(model_type, plan_.definition);
   }
 
-  /// What is replaced is deleted: no input may lie in it, neither the file itself nor the link that names it.
   void check_output_is_apart(const fs::path& output,
                              const std::vector<job::OutputFile::SideFile>& side_files) const {
-    std::vector<fs::path> written = {output, output.string() + ".partial"};
+    std::vector<fs::path> written = {output};
     for (const auto& side : side_files) written.push_back(output.parent_path() / side.name);
-    const auto check = [&](const fs::path& input) {
-      const fs::path above = input.has_parent_path() ? input.parent_path() : fs::path(".");
-      const std::array<fs::path, 3> places = {fs::weakly_canonical(input), fs::weakly_canonical(above),
-                                              fs::weakly_canonical(above) / input.filename()};
-      for (const fs::path& target : written) {
-        for (const fs::path& place : places) {
-          if (std::mismatch(target.begin(), target.end(), place.begin(), place.end()).first == target.end()) {
-            throw Error(ErrorCode::kUsage, "the output " + printable(options_.output.native()) +
-                                               " would replace the input " + printable(input.native()) +
-                                               ": name another output");
-          }
-        }
-      }
-    };
-    check(options_.source);
-    if (model::names_definition_file(options_.arch)) check(options_.arch);
-    for (const model::File& file : checkpoint_.files()) check(file.path());
-    for (const std::string_view name : {kConfigName, kGenerationConfigName}) {
-      if (const fs::path path = checkpoint_.folder() / name; fs::exists(path)) check(path);
-    }
+    std::vector<fs::path> inputs = {options_.source};
+    if (model::names_definition_file(options_.arch)) inputs.emplace_back(options_.arch);
+    for (const model::File& file : checkpoint_.files()) inputs.push_back(file.path());
+    for (const std::string_view name : {kConfigName, kGenerationConfigName})
+      if (fs::path path = checkpoint_.folder() / name; fs::exists(path)) inputs.push_back(std::move(path));
+    job::check_inputs_stay(options_.output, written, inputs);
   }
 
   // ---- layouts
@@ -391,7 +356,7 @@ class CompressJob {
     for (const auto& unit : planned) file->add_unit(unit->unit, *unit->plan);
     file->add_tensors(plan_.assignment.leftover);
     file->lay_out({}, options_.hashes);
-    check_space(output, file->file_bytes());
+    job::check_free_space(options_.output, output, file->file_bytes());
     create(*file);
     progress_.units_done = 0;
     // From the last one, whose weights are still in memory, to the first.
@@ -408,16 +373,6 @@ class CompressJob {
     copy_tensors(*file);
     finish_file(std::move(file));
     finish_files();
-  }
-
-  void check_space(const job::Output& output, std::uint64_t file_bytes) const {
-    std::error_code error;
-    const fs::space_info space = fs::space(output.file(".").parent_path(), error);
-    if (error || space.available >= file_bytes) return;
-    throw Error(ErrorCode::kNoSpace, "the output " + printable(options_.output.native()) + " needs " +
-                                         std::to_string(file_bytes) + " bytes, and only " +
-                                         std::to_string(space.available) +
-                                         " are free: make room or choose another disk");
   }
 
   // ---- parts of both

@@ -11,6 +11,7 @@
 
 #include "format/df11_constants.h"
 #include "job/model_plan.h"
+#include "job/record_file.h"
 #include "model/checkpoint.h"
 #include "model/df11_model.h"
 #include "model/file.h"
@@ -105,19 +106,9 @@ class SideFiles {
       : checkpoint_(checkpoint), path_(path), report_(report) {}
 
   void read_record() {
-    std::error_code ignored;
-    const bool is_folder = std::filesystem::is_directory(path_, ignored);
-    const std::filesystem::path of_folder = checkpoint_.folder() / "weightpress.json";
-    std::filesystem::path of_file;
-    if (checkpoint_.files().size() == 1) {
-      of_file = checkpoint_.files()[0].path();
-      of_file.replace_extension(".weightpress.json");
-    }
-    const auto& first = is_folder ? of_folder : of_file;
-    const auto& second = is_folder ? of_file : of_folder;
-    const auto& path = !first.empty() && std::filesystem::exists(first, ignored) ? first : second;
     // One file of a folder layout holds a part of what the folder's record lists.
-    if (!path.empty()) use_record(path, is_folder || path == of_file);
+    const auto [path, is_complete] = job::find_record_file(checkpoint_, path_);
+    if (!path.empty()) use_record(path, is_complete);
   }
 
   void read_config() {

@@ -19,6 +19,7 @@
 namespace weightpress::job {
 
 inline constexpr std::string_view kConfigName = "config.json";
+inline constexpr std::string_view kGenerationConfigName = "generation_config.json";
 
 struct ModelRequest {
   std::string arch = "auto";  ///< name or file of a definition

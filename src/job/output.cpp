@@ -34,15 +34,27 @@ bool holds_dfloat11_config(const fs::path& path) {
          model::read_whole_file(path, kMaxSideFileBytes).find("\"dfloat11_config\"") != std::string::npos;
 }
 
+bool holds_df11(const model::SafetensorsHeader& header) {
+  return std::ranges::any_of(header.tensors, [](const model::TensorEntry& tensor) {
+    return tensor.name.ends_with(".encoded_exponent");
+  });
+}
+
+/// Whether a file holds a DF11 model.
+bool is_df11_file(const fs::path& path) {
+  try {
+    const auto header = model::try_read_safetensors_header(model::File::open_readonly(path));
+    return header && holds_df11(*header);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 /// Whether a file holds a model that is not DF11.
 bool holds_other_model(const fs::path& path) {
   try {
     const model::File file = model::File::open_readonly(path);
-    if (const auto header = model::try_read_safetensors_header(file)) {
-      return std::ranges::none_of(header->tensors, [](const model::TensorEntry& tensor) {
-        return tensor.name.ends_with(".encoded_exponent");
-      });
-    }
+    if (const auto header = model::try_read_safetensors_header(file)) return !holds_df11(*header);
     std::string head(std::min<std::uint64_t>(file.size_bytes(), 4), '\0');
     file.read_at(head.data(), head.size(), 0);
     return head == "GGUF" || head == "PK\x03\x04";  // PyTorch's are zip archives
@@ -53,7 +65,7 @@ bool holds_other_model(const fs::path& path) {
 
 /// A file with weights that are not those of a DF11 model: whoever says --force does not mean to lose it.
 /// Empty: there is none.
-std::string find_other_model(const fs::path& folder) {
+std::string find_uncompressed_model(const fs::path& folder) {
   const fs::path config = folder / "config.json";
   const bool is_df11 = is_output_record(folder / kRecordName) ||
                        (fs::is_regular_file(fs::symlink_status(config)) && holds_dfloat11_config(config));
@@ -112,6 +124,12 @@ OutputFolder::OutputFolder(const fs::path& output, bool force) : Output(output, 
   partial_ = std::make_unique<PartialFolder>(output_);
 }
 
+OutputFolder::OutputFolder(const fs::path& output, bool force, std::vector<std::string> own_names)
+    : Output(output, force), own_names_(std::move(own_names)) {
+  check_replaceable();
+  partial_ = std::make_unique<PartialFolder>(output_);
+}
+
 OutputFolder::~OutputFolder() {
   if (old_lock_ >= 0) ::close(old_lock_);
 }
@@ -137,21 +155,41 @@ void OutputFolder::check_replaceable() const {
              "yourself");
     }
   }
-  if (const std::string model = find_other_model(output_); !model.empty()) {
-    refuse(name + " holds " + model::in_quotes(model) +
-           ", which is not of a DF11 model, and is not replaced even with --force: choose another name");
+  if (const std::string what = find_other_model(); !what.empty())
+    refuse(name + " holds " + what + ", and is not replaced even with --force: choose another name");
+}
+
+std::string OutputFolder::find_other_model() const {
+  if (!own_names_) {
+    const std::string model = find_uncompressed_model(output_);
+    return model.empty() ? "" : model::in_quotes(model) + ", which is not of a DF11 model";
   }
+  for (const fs::directory_entry& entry : fs::directory_iterator(output_)) {
+    const std::string name = entry.path().filename().string();
+    if (name == kMarkerName) continue;
+    if (!std::ranges::count(*own_names_, name))
+      return model::in_quotes(name) + ", which is no file that this run writes";
+    if (is_df11_file(entry.path())) return model::in_quotes(name) + ", which is of a DF11 model";
+  }
+  return {};
 }
 
 std::string OutputFolder::finish() {
   partial_->check_in_place();
-  partial_->remove_marker();
+  if (own_names_) {
+    model::sync_folder(partial_->path());
+  } else {
+    partial_->remove_marker();
+  }
+  std::string old_left;
   if (!rename_to_free_name(partial_->path(), output_)) {
     if (!force_) refuse_appeared(output_, partial_->path());
-    return exchange();
+    old_left = exchange();
   }
+  if (own_names_ && !remove_marker_of(output_) && old_left.empty())
+    old_left = "the file " + name_of(output_ / kMarkerName) + " could not be removed: remove it yourself";
   model::sync_folder(output_.parent_path());
-  return {};
+  return old_left;
 }
 
 std::string OutputFolder::exchange() {

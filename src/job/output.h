@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,13 +45,21 @@ class OutputFolder final : public Output {
   /// `output`: from resolve_output(). Throws Error: kOutputExists if OUT is there (without force) or is not a
   /// plain folder that may be replaced, and what PartialFolder throws.
   OutputFolder(const std::filesystem::path& output, bool force);
+
+  /// For an output that is no DF11 model and has no record to be known by. With force, a folder is replaced
+  /// only if it holds nothing but files of these names, none of which is of a DF11 model.
+  OutputFolder(const std::filesystem::path& output, bool force, std::vector<std::string> own_names);
   ~OutputFolder() override;
 
   std::string finish() override;
 
  private:
   void check_replaceable() const;
+  /// A clause about a file that must not be lost; empty: there is none.
+  std::string find_other_model() const;
   std::string exchange();
+
+  const std::optional<std::vector<std::string>> own_names_;
 
   int old_lock_ = -1;  // of an OUT that is being replaced
 };

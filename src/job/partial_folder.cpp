@@ -20,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMarker = "weightpress.in-progress";
 // Set on an output that is about to be replaced, where the file system has extended attributes: for the
 // moment between the exchange and the marker.
 constexpr const char* kReplacedAttribute = "user.weightpress.replaced";
@@ -49,10 +48,10 @@ bool is_same_file(int descriptor, const fs::path& path) {
 void remove_content(const fs::path& folder, bool keep_marker) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const fs::path name = entry.path().filename();
-    if (name != kMarker && name != kRecordName) fs::remove_all(entry.path());
+    if (name != kMarkerName && name != kRecordName) fs::remove_all(entry.path());
   }
   fs::remove(folder / kRecordName);
-  if (!keep_marker) fs::remove(folder / kMarker);
+  if (!keep_marker) fs::remove(folder / kMarkerName);
 }
 
 }  // namespace
@@ -61,7 +60,7 @@ PartialFolder::PartialFolder(const fs::path& output) : path_(output.string() + "
   lock();
   try {
     remove_remains();
-    if (!fs::exists(path_ / kMarker)) model::write_whole_file(path_ / kMarker, "");
+    if (!fs::exists(path_ / kMarkerName)) model::write_whole_file(path_ / kMarkerName, "");
   } catch (...) {
     ::close(lock_);
     throw;
@@ -96,13 +95,13 @@ void PartialFolder::lock() {
 
 void PartialFolder::remove_remains() {
   if (fs::is_empty(path_)) return;
-  const bool ours = fs::exists(path_ / kMarker) || is_output_record(path_ / kRecordName) ||
+  const bool ours = fs::exists(path_ / kMarkerName) || is_output_record(path_ / kRecordName) ||
                     ::fgetxattr(lock_, kReplacedAttribute, nullptr, 0) >= 0;
   if (!ours) {
     refuse(name_of(path_) + " is in the way and is not the remains of an earlier run: move it or remove it");
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
-    if (entry.path().filename() != kMarker) removed_remains_ = true;
+    if (entry.path().filename() != kMarkerName) removed_remains_ = true;
   }
   remove_content(path_, true);
 }
@@ -124,9 +123,15 @@ void PartialFolder::remove() noexcept {
 
 void PartialFolder::remove_marker() {
   std::error_code error;
-  fs::remove(path_ / kMarker, error);
-  if (error) fail_output("cannot remove", path_ / kMarker, error.value());
+  fs::remove(path_ / kMarkerName, error);
+  if (error) fail_output("cannot remove", path_ / kMarkerName, error.value());
   model::sync_folder(path_);
+}
+
+bool remove_marker_of(const fs::path& folder) {
+  std::error_code error;
+  fs::remove(folder / kMarkerName, error);
+  return !error;
 }
 
 int lock_replaced_folder(const fs::path& folder) {
@@ -142,7 +147,7 @@ int lock_replaced_folder(const fs::path& folder) {
 }
 
 void remove_replaced_folder(const fs::path& folder) {
-  model::write_whole_file(folder / kMarker, "");
+  model::write_whole_file(folder / kMarkerName, "");
   remove_content(folder, false);
   fs::remove(folder);
 }

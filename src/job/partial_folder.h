@@ -7,8 +7,12 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace weightpress::job {
+
+/// The file by which a folder is known to be an OUT.partial of ours.
+inline constexpr std::string_view kMarkerName = "weightpress.in-progress";
 
 class PartialFolder {
  public:
@@ -39,6 +43,10 @@ class PartialFolder {
   bool removed_remains_ = false;
   int lock_ = -1;  // its descriptor
 };
+
+/// For an output that has no record to be known by: the marker stays until the folder has its final name, and
+/// goes now. Returns whether it could be removed.
+bool remove_marker_of(const std::filesystem::path& folder);
 
 /// Locks an output that is about to be replaced, so that other runs find it busy under the name OUT.partial
 /// too, and marks it where the file system has extended attributes. Returns the descriptor that holds the

@@ -111,4 +111,17 @@ std::vector<std::pair<std::string, std::string>> read_weight_map(const std::file
   return std::move(map);
 }
 
+std::string make_weight_map(const std::vector<std::pair<std::string, std::string>>& weight_map,
+                            std::uint64_t total_bytes) {
+  std::string text = "{\n  \"metadata\": {\n    \"total_size\": " + std::to_string(total_bytes) +
+                     "\n  },\n  \"weight_map\": {";
+  for (const auto& [tensor, file] : weight_map) {
+    text += text.ends_with('{') ? "\n    " : ",\n    ";
+    append_json_ascii(text, tensor);
+    text += ": ";
+    append_json_ascii(text, file);
+  }
+  return text + (weight_map.empty() ? "}\n}\n" : "\n  }\n}\n");
+}
+
 }  // namespace weightpress::model

@@ -160,12 +160,13 @@ Result<PlainConfig> remove_dfloat11_config(const std::string& config, const std:
   plain.had_dfloat11_config = true;
   const auto patterns = ours->find("pattern_dict");
   if (!ours->is_object() || patterns == ours->end() || !patterns->is_object())
-    return Unexpected(ErrorCode::kCorruptFile, printable(file_name) + ": dfloat11_config has no pattern_dict");
+    return Unexpected(ErrorCode::kCorruptFile,
+                      printable(file_name) + ": dfloat11_config has no pattern_dict");
   for (const auto& item : patterns->items()) {
     UnitPattern& pattern = plain.pattern_dict.emplace_back(UnitPattern{item.key(), {}});
-    const bool is_list = item.value().is_array() && std::ranges::all_of(item.value(), [](const auto& attribute) {
-                           return attribute.is_string();
-                         });
+    const bool is_list =
+        item.value().is_array() &&
+        std::ranges::all_of(item.value(), [](const auto& attribute) { return attribute.is_string(); });
     if (!is_list) {
       return Unexpected(ErrorCode::kCorruptFile, printable(file_name) + ": dfloat11_config: pattern " +
                                                      in_quotes(item.key()) + " must have a list of strings");

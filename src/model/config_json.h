@@ -31,7 +31,7 @@ struct PlainConfig {
   bool had_dfloat11_config = false;
   /// pattern_dict of the dfloat11_config, sorted by pattern; empty if there is none.
   std::vector<UnitPattern> pattern_dict;
-  std::string text;             ///< without dfloat11_config: what splice_dfloat11_config() was given
+  std::string text;              ///< without dfloat11_config: what splice_dfloat11_config() was given
   bool describes_model = false;  ///< the text has more members than model_type
 };
 

@@ -51,26 +51,27 @@ struct Member {
   Place place;  // of an object or a list
 };
 
-constexpr std::array kMembers = {Member{Place::kRoot, "weightpress", Kind::kText, {}},
-                                 Member{Place::kRoot, "format", Kind::kText, {}},
-                                 Member{Place::kRoot, "layout", Kind::kText, {}},
-                                 Member{Place::kRoot, "definition", Kind::kObject, Place::kDefinition},
-                                 Member{Place::kRoot, "source_files", Kind::kList, Place::kFiles},
-                                 Member{Place::kRoot, "tied_units", Kind::kList, Place::kTiedUnits},
-                                 Member{Place::kDefinition, "pattern_dict", Kind::kObject, Place::kPatternDict},
-                                 Member{Place::kFile, "name", Kind::kText, {}},
-                                 Member{Place::kFile, "metadata", Kind::kObject, Place::kMetadata},
-                                 Member{Place::kFile, "tensors", Kind::kList, Place::kTensors},
-                                 Member{Place::kTensor, "name", Kind::kText, {}},
-                                 Member{Place::kTensor, "dtype", Kind::kText, {}},
-                                 Member{Place::kTensor, "shape", Kind::kList, Place::kShape},
-                                 Member{Place::kTensor, "unit", Kind::kText, {}},
-                                 Member{Place::kTensor, "renamed", Kind::kText, {}},
-                                 Member{Place::kTensor, "cast", Kind::kText, {}},
-                                 Member{Place::kTensor, "tied_to", Kind::kText, {}},
-                                 Member{Place::kTensor, "dropped", Kind::kText, {}},
-                                 Member{Place::kTiedUnit, "unit", Kind::kText, {}},
-                                 Member{Place::kTiedUnit, "made_from", Kind::kText, {}}};
+constexpr std::array kMembers = {
+    Member{Place::kRoot, "weightpress", Kind::kText, {}},
+    Member{Place::kRoot, "format", Kind::kText, {}},
+    Member{Place::kRoot, "layout", Kind::kText, {}},
+    Member{Place::kRoot, "definition", Kind::kObject, Place::kDefinition},
+    Member{Place::kRoot, "source_files", Kind::kList, Place::kFiles},
+    Member{Place::kRoot, "tied_units", Kind::kList, Place::kTiedUnits},
+    Member{Place::kDefinition, "pattern_dict", Kind::kObject, Place::kPatternDict},
+    Member{Place::kFile, "name", Kind::kText, {}},
+    Member{Place::kFile, "metadata", Kind::kObject, Place::kMetadata},
+    Member{Place::kFile, "tensors", Kind::kList, Place::kTensors},
+    Member{Place::kTensor, "name", Kind::kText, {}},
+    Member{Place::kTensor, "dtype", Kind::kText, {}},
+    Member{Place::kTensor, "shape", Kind::kList, Place::kShape},
+    Member{Place::kTensor, "unit", Kind::kText, {}},
+    Member{Place::kTensor, "renamed", Kind::kText, {}},
+    Member{Place::kTensor, "cast", Kind::kText, {}},
+    Member{Place::kTensor, "tied_to", Kind::kText, {}},
+    Member{Place::kTensor, "dropped", Kind::kText, {}},
+    Member{Place::kTiedUnit, "unit", Kind::kText, {}},
+    Member{Place::kTiedUnit, "made_from", Kind::kText, {}}};
 
 // Elements of lists, and members of objects whose keys are names.
 constexpr std::array kElements = {Member{Place::kFiles, "", Kind::kObject, Place::kFile},
@@ -191,8 +192,8 @@ class RecordEvents final : public json::json_sax_t {
     for (const Member& element : kElements)
       if (element.in == in()) found = &element;
     if (found == nullptr || found->kind == kind) return found;
-    const std::string name = found->key.empty() ? "what is in " + std::string(list_name(found->in))
-                                                : std::string(found->key);
+    const std::string name =
+        found->key.empty() ? "what is in " + std::string(list_name(found->in)) : std::string(found->key);
     fail(name + " must be " +
          (found->kind == Kind::kText     ? "a string"
           : found->kind == Kind::kNumber ? "a number of 0 or more"
@@ -343,8 +344,8 @@ void check_tensors(const SourceRecord& record) {
   };
   for (const auto& [name, tensor] : by_name) {
     if (tensor->fate != TensorFate::kTied) continue;
-    const std::string says = "tensor " + in_quotes(name) + " is said to be tied to " +
-                             in_quotes(tensor->tied_to) + ", which ";
+    const std::string says =
+        "tensor " + in_quotes(name) + " is said to be tied to " + in_quotes(tensor->tied_to) + ", which ";
     const RecordedTensor* other = find_stored(tensor->tied_to);
     if (other == nullptr) fail(says + "is not a tensor that the output holds");
     if (other->shape != tensor->shape || other->stored_dtype != tensor->stored_dtype)

@@ -1,0 +1,32 @@
+// What holds for the output of every job: no input is lost to it, and what went wrong leaves either nothing
+// or a folder that the next run removes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "job/output.h"
+
+namespace weightpress::job {
+
+/// Throws kUsage if one of the inputs lies in what is written: the file itself, or the link that names it.
+/// What is replaced is deleted. `output`: as the user named it, for the message; `written`: resolved, the
+/// output first, whose OUT.partial counts too.
+void check_inputs_stay(const std::filesystem::path& output, std::vector<std::filesystem::path> written,
+                       const std::vector<std::filesystem::path>& inputs);
+
+/// Throws kUsage if `resolved`, a file, lies in a folder that is the source.
+void check_not_in_source(const std::filesystem::path& output, const std::filesystem::path& resolved,
+                         const std::filesystem::path& source);
+
+/// Throws kNoSpace if so many bytes are not free where the output is written.
+void check_free_space(const std::filesystem::path& output, const Output& partial, std::uint64_t bytes);
+
+/// Runs `write`. If it throws, the output is discarded; but what was written before trouble of the machine
+/// (which may be gone when the same command is run again) is left, and the message says where.
+void write_or_discard(Output& output, const std::filesystem::path& resolved, const bool& has_written,
+                      const std::function<void()>& write);
+
+}  // namespace weightpress::job
