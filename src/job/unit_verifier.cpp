@@ -7,7 +7,8 @@ namespace weightpress::job {
 
 UnitVerifier::UnitVerifier(const df11::UnitPlan& plan, const UnitBytes& bytes, df11::Df11DecodeStage& stage,
                            DecodeBuffers& buffers)
-    : sizes_(unit_sizes(plan)),
+    : plan_(plan),
+      sizes_(unit_sizes(plan)),
       bytes_(bytes),
       decoder_(sizes_, bytes, stage, buffers),
       weights_(sizes_.num_weights) {}
@@ -23,12 +24,27 @@ std::optional<UnitFault> UnitVerifier::add(std::span<const std::uint16_t> weight
   }
   if (is_last && !decoder_.kernel_ends())
     return UnitFault{.kind = "padding", .message = "luts: the official kernel would not end on the padding"};
-  if (is_last) return std::nullopt;
+  if (is_last) return check_unreached();
   std::uint32_t first = 0;  // of the first chunk that is not complete
   bytes_.read(UnitBuffer::kOutputPositions, chunks_done_ * sizeof first,
               {reinterpret_cast<std::uint8_t*>(&first), sizeof first});
   weights_.carry_on(first);
   return std::nullopt;
+}
+
+/// What decoding alone does not tell: entries that no code reaches, and the bits after the last code.
+std::optional<UnitFault> UnitVerifier::check_unreached() const {
+  std::vector<std::uint8_t> luts(sizes_.luts_bytes());
+  bytes_.read(UnitBuffer::kLuts, 0, luts);
+  if (!std::equal(luts.begin(), luts.end(), plan_.tables.data()))
+    return UnitFault{.kind = "table", .message = "luts: they are not those of the codebook"};
+  const auto used_bits = static_cast<std::uint32_t>(plan_.layout.total_bits % 8);
+  if (used_bits == 0) return std::nullopt;
+  std::uint8_t last = 0;
+  bytes_.read(UnitBuffer::kEncodedExponent, sizes_.stream_bytes - 1, {&last, 1});
+  if ((last & (0xFF >> used_bits)) == df11::eof_padding(plan_.codebook, 8 - used_bits)) return std::nullopt;
+  return UnitFault{.kind = "stream",
+                   .message = "encoded_exponent: EOF's code does not complete the last byte"};
 }
 
 /// Chunks of which all bits, gaps and positions that a decoder looks at are written.

@@ -45,8 +45,10 @@ class UnitVerifier {
     std::span<const std::uint16_t> slab_;
   };
 
+  std::optional<UnitFault> check_unreached() const;
   std::uint64_t num_complete_chunks(const WrittenSoFar& written) const;
 
+  const df11::UnitPlan& plan_;
   const UnitSizes sizes_;
   const UnitBytes& bytes_;
   UnitDecoder decoder_;
