@@ -17,6 +17,7 @@ namespace {
 
 struct DecompressArguments {
   DecompressOptions options;
+  std::string device = "auto";
   std::string progress = "auto";
   bool quiet = false;
 };
@@ -104,6 +105,9 @@ void add_decompress_command(CLI::App& app, Action& action) {
       ->add_option("--source-shapes", options.source_shapes,
                    "without weightpress.json: shapes, from a safetensors file or folder, or a .json")
       ->option_text("PATH");
+  command->add_option("--device", arguments->device, "cpu is the only one yet, so auto is cpu")
+      ->check(CLI::IsMember({"auto", "cpu"}))
+      ->option_text("auto|cpu");
   command->add_option("--threads", options.num_threads, "CPU threads (default: all)")
       ->check(CLI::Range(1, 1024))
       ->option_text("N");

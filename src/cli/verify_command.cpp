@@ -24,6 +24,7 @@ struct VerifyArguments {
   std::string source;
   std::string level;
   std::optional<std::uint64_t> seed;
+  std::string device = "auto";
   std::string progress = "auto";
   bool json = false;
   bool quiet = false;
@@ -177,6 +178,9 @@ void add_verify_command(CLI::App& app, Action& action) {
       ->add_option("--arch", options.arch, "which tensors a unit holds: a definition's name, a file, or auto")
       ->capture_default_str()
       ->type_name("NAME");
+  command->add_option("--device", arguments->device, "cpu is the only one yet, so auto is cpu")
+      ->check(CLI::IsMember({"auto", "cpu"}))
+      ->option_text("auto|cpu");
   command->add_option("--threads", options.num_threads, "CPU threads (default: all)")
       ->check(CLI::Range(1, 1024))
       ->option_text("N");

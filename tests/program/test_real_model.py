@@ -99,6 +99,21 @@ class RealModel(unittest.TestCase):
                           ("pattern_dict", self.pattern_dict)])
         self.assertEqual(list(parsed["dfloat11_config"]["pattern_dict"]), list(self.pattern_dict))
 
+    def test_it_verifies_against_the_source_and_against_its_cast(self):
+        for source in (MODEL, self.folder.name + "/cast.safetensors"):
+            for level in ("sample", "full"):
+                done = support.run("verify", self.outs[1], "--source", source, "--level", level)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_decompressed_it_is_the_cast(self):
+        for threads in (1, 2):
+            back = pathlib.Path(self.folder.name) / f"back_{threads}"
+            done = support.run("decompress", self.outs[1], "-o", back, "--threads", threads)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            metadata = safetensors.safe_open(MODEL / "model.safetensors", "pt").metadata()
+            self.assertEqual((back / "model.safetensors").read_bytes(), safetensors.torch.save(self.cast, metadata=metadata))
+            self.assertEqual((back / "config.json").read_bytes(), (MODEL / "config.json").read_bytes())
+
     def test_same_bytes_for_one_and_two_threads(self):
         self.assertEqual(support.read_tree(self.outs[1]), support.read_tree(self.outs[2]))
 

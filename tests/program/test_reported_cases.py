@@ -9,6 +9,7 @@ import unittest
 
 import support
 from sources import SourceCase, fingerprint, read_output, run_measured
+from support import reference, run
 
 CASES = support.ROOT / "tests" / "cases"
 
@@ -34,6 +35,22 @@ class ReportedCases(SourceCase):
                for name, (dtype, shape, content) in read_output(self.out).items()}
         self.assertEqual(got, json.loads((folder / "expected.json").read_text()))
         self.assertEqual(sorted(path.name for path in work.iterdir()), ["out", "source"])
+        self.try_way_back(work / case["source"], work / "back")
+
+    def try_way_back(self, source, back):
+        """The output is verified against the source, and decompressed to it."""
+        for options in ((), ("--source", source), ("--source", source, "--level", "sample")):
+            done = run("verify", self.out, *options)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = run("decompress", self.out, "-o", back)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        files = sorted(source.glob("*.safetensors")) if source.is_dir() else [source]
+        self.assertEqual(sorted(path.name for path in back.glob("*.safetensors")), [path.name for path in files])
+        for path in files:
+            expected, _ = reference.read_safetensors(path)
+            restored, _ = reference.read_safetensors(back / path.name)
+            self.assertEqual({name: (dtype, list(shape), bytes(data)) for name, (dtype, shape, data) in restored.items()},
+                             {name: (dtype, list(shape), bytes(data)) for name, (dtype, shape, data) in expected.items()})
 
     def test_reported_cases(self):
         folders = sorted(path.parent for path in CASES.glob("*/case.json"))
