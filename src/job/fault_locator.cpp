@@ -230,17 +230,25 @@ class FaultLocator {
       if (position(last) != sizes_.num_weights) return wrong_position(last, sizes_.num_weights);
       return count_differs(end);
     }
-    const Walk next = walk(chunk_ + 1, gap((chunk_ + 1) * kWindowsPerChunk), end);
-    const bool next_agrees = end + next.num_codes() == position(chunk_ + 2);
-    if (source_ != nullptr || next_agrees || position(chunk_ + 1) > sizes_.num_weights)
-      return wrong_position(chunk_ + 1, end);
+    const std::uint64_t stored = position(chunk_ + 1);
+    const bool stored_is_impossible = stored > sizes_.num_weights || stored < first_weight_;
+    const bool codes_agree = next_chunk_fits(end) && (stored_is_impossible || !next_chunk_fits(stored));
+    if (source_ != nullptr || codes_agree) return wrong_position(chunk_ + 1, end);
     return count_differs(end);
+  }
+
+  /// Whether the next chunk, from its first gap on, holds what positions (or the stream's end) say if
+  /// `first_weight` is its first.
+  bool next_chunk_fits(std::uint64_t first_weight) const {
+    const std::uint64_t chunk = chunk_ + 1;
+    const Walk next = walk(chunk, gap(chunk * kWindowsPerChunk), first_weight);
+    if (chunk + 1 < sizes_.num_chunks) return first_weight + next.num_codes() == position(chunk + 1);
+    return next.end == Walk::End::kWeightsEnd &&
+           (chunk * kChunkBits + next.bit + 7) / 8 == sizes_.stream_bytes;
   }
 
   // A last chunk of no weight, but with bytes that belong to the last code of the chunk before.
   UnitFault empty_chunk(std::uint8_t first_gap) const {
-    for (std::uint64_t window = 1; window < kWindowsPerChunk; ++window)
-      if (gap(chunk_ * kWindowsPerChunk + window) != 0) return wrong_gap(window, 0);
     const std::uint64_t bytes = sizes_.stream_bytes - chunk_ * kChunkBytes;
     if (bytes > df11::kMaxCodeBits / 8 || chunk_ + 1 != sizes_.num_chunks) {
       UnitFault fault = at("stream", 0);
@@ -248,6 +256,10 @@ class FaultLocator {
                       ", but all weights are in the chunks before it";
       return fault;
     }
+    for (std::uint64_t window = 1; window < kWindowsPerChunk; ++window)
+      if (gap(chunk_ * kWindowsPerChunk + window) != 0) return wrong_gap(window, 0);
+    const std::uint64_t last = sizes_.num_positions - 1;
+    if (position(last) != sizes_.num_weights) return wrong_position(last, sizes_.num_weights);
     return wrong_gap(0, first_gap == 0 ? 8 * bytes : 0);
   }
 
@@ -295,12 +307,15 @@ class FaultLocator {
   }
 
   UnitFault wrong_end() const {
-    UnitFault fault = at("stream", std::min<std::uint64_t>(walk_.bit / kWindowBits, kWindowsPerChunk - 1));
+    // The last code may end in the chunk behind.
+    const std::uint64_t last_window = sizes_.num_chunks * kWindowsPerChunk - 1 - chunk_ * kWindowsPerChunk;
+    const std::uint64_t window = std::min(walk_.bit / kWindowBits, last_window);
+    UnitFault fault = at("stream", window);
     fault.weight = sizes_.num_weights - 1;
     const std::uint64_t bytes = (chunk_ * kChunkBits + walk_.bit + 7) / 8;
     fault.message = "encoded_exponent: the last weight's code ends in byte " + std::to_string(bytes - 1) +
-                    ", " + name_of(std::min<std::uint64_t>(walk_.bit / kWindowBits, kWindowsPerChunk - 1)) +
-                    ", but there are " + std::to_string(sizes_.stream_bytes) + " bytes";
+                    ", " + name_of(window) + ", but there are " + std::to_string(sizes_.stream_bytes) +
+                    " bytes";
     return fault;
   }
 

@@ -184,6 +184,12 @@ class Matcher {
       const auto found = match_.view.find(name);
       if (!found) {
         excuse_unit(stored.name);
+        const std::size_t attributes = namer_->pattern_dict()[named->pattern].attributes.size();
+        if (attributes != 0 && attributes != stored.num_tensors()) {
+          return fail(stored, "split",
+                      "split_positions: it holds " + std::to_string(stored.num_tensors()) +
+                          " tensors, but the definition says " + std::to_string(attributes));
+        }
         return fail(stored, "tensor", "the source has no tensor " + in_quotes(name));
       }
       used_[*found] = true;

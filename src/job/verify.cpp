@@ -209,21 +209,24 @@ class VerifyJob {
   void decode_unit(std::size_t index) {
     const model::StoredUnit& unit = units()[index];
     const bool is_sampled = report_.level == VerifyLevel::kSample;
-    if (mismatches_[index]) {
-      report_.failures.push_back(*mismatches_[index]);
-      failed_[index] = true;
-      if (is_sampled) return;  // nothing to compare with
-    }
+    const auto& mismatch = mismatches_[index];
+    if (mismatch && is_sampled) return add_mismatch(index);  // there is nothing to compare with
     const job::CheckpointUnit bytes(output_, unit, num_threads_);
     job::UnitDecoder decoder(job::unit_sizes(unit), bytes, stage_, buffers_);
     const auto fault = decode(index, decoder);
     report_.chunks_checked += is_sampled ? samples_[index].size() : unit.num_chunks;
-    if (failed_[index]) return;
     if (fault) {
       fail_unit(index, *fault);
+    } else if (mismatch) {
+      add_mismatch(index);
     } else {
       check_limits(index, decoder);
     }
+  }
+
+  void add_mismatch(std::size_t index) {
+    report_.failures.push_back(*mismatches_[index]);
+    failed_[index] = true;
   }
 
   bool has_usable_tables(std::size_t index) {
