@@ -35,7 +35,7 @@ std::vector<model::Sha256Digest> hash_ranges(std::span<const FileRange> ranges, 
   // The longest first: begun last, it would keep one thread busy alone.
   std::vector<std::size_t> order(ranges.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return ranges[i].size_bytes; });
+  std::ranges::sort(order, std::greater(), [&](std::size_t i) { return ranges[i].size_bytes; });
 
   std::atomic<std::uint64_t> untold_bytes = 0;
   const auto tell = [&] {

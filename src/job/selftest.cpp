@@ -1,4 +1,5 @@
-// include/weightpress/selftest.h: built-in units through the codec and back through the slow decoder.
+// include/weightpress/selftest.h: built-in units through the codec and back, through the slow decoder and the
+// fast one.
 #include <exception>
 #include <functional>
 
@@ -6,6 +7,7 @@
 #include <weightpress/selftest.h>
 
 #include "format/bf16_fields.h"
+#include "job/unit_memory.h"
 #include "selftest/slow_decoder.h"
 
 namespace weightpress {
@@ -45,6 +47,8 @@ std::string check(const Words& words, LutFill fill, int num_threads) {
       {unit.luts, unit.encoded_exponent, unit.sign_mantissa, unit.output_positions, unit.gaps});
   if (!back.ok) return "the slow decoder found: " + back.problem;
   if (back.weights != words) return "it decodes to other weights";
+  if (decompress_df11_unit(job::view_of(unit), num_threads) != words)
+    return "the fast decoder gives other weights";
   return {};
 }
 

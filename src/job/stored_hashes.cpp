@@ -1,6 +1,7 @@
 #include "job/stored_hashes.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "job/hash_ranges.h"
@@ -73,7 +74,9 @@ StoredHashesReport check_stored_hashes(const model::Checkpoint& checkpoint, int 
          "its bytes are not those that were hashed when the file was written (SHA-256 " +
              model::hex_of(digests[i]) + " instead of the stored " + model::hex_of(stored) + ")"});
   }
-  std::ranges::stable_sort(report.failures, {}, &HashFailure::file_index);  // headers came first
+  std::ranges::sort(report.failures, {}, [](const HashFailure& failure) {
+    return std::tie(failure.file_index, failure.tensor);  // that of a header is empty
+  });
   return report;
 }
 

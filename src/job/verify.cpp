@@ -59,8 +59,11 @@ class VerifyJob {
     for (std::size_t u = 0; u < units().size(); ++u) check_unit(u);
     check_tensors();
     check_hashes();
-    std::ranges::stable_partition(report_.failures,
-                                  [](const auto& failure) { return !failure.unit.empty(); });
+    // What was written to meanwhile may have looked wrong, or right.
+    for (const model::File& file : output_.files()) file.check_unchanged();
+    if (source_)
+      for (const model::File& file : source_->files()) file.check_unchanged();
+    sort_failures();
     report_.num_threads = num_threads_;
     report_.peak_memory_bytes = job::peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -415,6 +418,16 @@ class VerifyJob {
     for (const std::size_t buffer : units()[unit->second].buffers)
       if (output_.tensors()[buffer].name == tensor) return unit->second;
     return std::nullopt;
+  }
+
+  /// Those of units first.
+  void sort_failures() {
+    std::vector<VerifyFailure> others;
+    std::erase_if(report_.failures, [&](const VerifyFailure& failure) {
+      if (failure.unit.empty()) others.push_back(failure);
+      return failure.unit.empty();
+    });
+    report_.failures.insert(report_.failures.end(), others.begin(), others.end());
   }
 
   void show_progress(std::uint64_t bytes) {
