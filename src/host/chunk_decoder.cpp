@@ -185,9 +185,9 @@ ChunkResult decode_chunk(const DecodeTable& table, const ChunkInput& chunk, std:
       lanes[i].begin(bytes + std::uint64_t{i} * df11::kWindowBytes, chunk.gaps[window + i], lines[i]);
     for (bool all_busy = true; all_busy;) {
 #pragma GCC unroll 8
-      for (std::uint32_t i = 0; i < kLanes; ++i) lanes[i].step(entries, luts);
+      for (Lane& lane : lanes) lane.step(entries, luts);
 #pragma GCC unroll 8
-      for (std::uint32_t i = 0; i < kLanes; ++i) all_busy = all_busy && !lanes[i].is_done();
+      for (const Lane& lane : lanes) all_busy = all_busy && !lane.is_done();
     }
     bool is_linked = true;
 #pragma GCC unroll 8
