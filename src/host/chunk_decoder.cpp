@@ -21,7 +21,7 @@ namespace {
 using df11::kWindowBits;
 using df11::kWindowsPerChunk;
 
-// 1: 0.0, 2: 0.0, 4: 0.0, 8: 0.0 G weights/s.
+// docs/benchmarking.md, "Tuned constants".
 constexpr std::uint32_t kLanes = 4;
 
 std::uint64_t load_big_endian(const std::uint8_t* bytes) {
