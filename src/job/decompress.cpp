@@ -61,6 +61,7 @@ class DecompressJob {
     refuse_what_is_not_df11();
     read_side_files();
     make_plan();
+    settle_config();
     if (is_file) name_single_file(path);
     job::RestoredFiles files(plan_);
     begin_report();
@@ -116,13 +117,8 @@ class DecompressJob {
       auto plain =
           model::remove_dfloat11_config(*text, (checkpoint_.folder() / kConfigName).string()).value();
       naming_.pattern_dict = std::move(plain.pattern_dict);
-      if (source_is_folder_ && (plain.describes_model || !plain.had_dfloat11_config)) {
-        config_ = plain.text;
-      } else if (source_is_folder_) {
-        report_.notes.emplace_back(
-            "config.json of the output holds nothing of the model's own, and none is written: copy the "
-            "original model's");
-      }
+      if (source_is_folder_) config_ = plain.text;
+      config_is_models_ = plain.describes_model || !plain.had_dfloat11_config;
       naming_.config = std::move(model::parse_source_config(plain.text, "config.json").value());
     } catch (const Error&) {
       if (source_is_folder_) throw;
@@ -143,11 +139,21 @@ class DecompressJob {
                                      record_path.string())
               .value());
       plan_ = job::plan_by_record(checkpoint_, model_, record, record_path.string());
+      config_is_models_ |= record.layout == "transformers";
       if (options_.arch != "auto" || !options_.source_shapes.empty()) {
         plan_.notes.push_back(printable(record_path.native()) +
                               " tells names and shapes: --arch and --source-shapes are not looked at");
       }
     }
+  }
+
+  /// In the diffusers layouts config.json is one of DF11's own, which no model needs.
+  void settle_config() {
+    if (!config_ || config_is_models_) return;
+    config_.reset();
+    report_.notes.emplace_back(
+        "config.json of the output holds nothing of the model's own, and none is written: copy the original "
+        "model's");
   }
 
   void name_single_file(const fs::path& path) {
@@ -299,6 +305,7 @@ class DecompressJob {
   job::NamingRequest naming_;
   job::RestorePlan plan_;
   std::optional<std::string> config_;             // as it is written
+  bool config_is_models_ = false;                 // and not only DF11's
   std::optional<std::string> generation_config_;  // the same
   DecompressReport report_;
   DecompressProgress progress_;

@@ -105,5 +105,82 @@ TEST(ConfigJson, WhatIsNoConfigIsRefused) {
   EXPECT_THAT(splice(allowed), HasSubstr("dfloat11_config"));
 }
 
+PlainConfig removed(const std::string& config) {
+  auto plain = remove_dfloat11_config(config, "config.json");
+  EXPECT_TRUE(plain) << config << ": " << (plain ? "" : plain.error().message);
+  return plain ? *plain : PlainConfig{};
+}
+
+TEST(ConfigJson, RemovingUndoesSplicing) {
+  // Ends of lines are combined with members: what stands on one line, and what has its brace on its own.
+  const std::vector<std::string> member_lists = {R"("a": 1)",
+                                                 R"("eps": 1e-05, "b": 1.0e5)",
+                                                 R"("a}": "}{][\"\\", "b": {"c": [{"d": "}"}]})",
+                                                 R"("a": {"dfloat11_config": 1})",
+                                                 R"("dfloat11_config ": [NaN, -Infinity], "a" : [ ] )",
+                                                 R"("": null)",
+                                                 "\"\u00e9\": \"\\u00e9\""};
+  for (const std::string& members : member_lists) {
+    for (const std::string begin : {"{", " {", "{ ", "{\t"}) {
+      for (const std::string end : {"}", " }", "}\n", "}\r\n "}) {
+        EXPECT_EQ(removed(splice(begin + members + end)).text, begin + members + end);
+        for (const std::string line_end : {"\n", "\r\n", "\n\n", " \n "}) {
+          const std::string text = begin + line_end + members + line_end + end;
+          EXPECT_EQ(removed(splice(text)).text, text);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(removed(splice("{}")).text, "{}");
+  EXPECT_EQ(removed(splice("{\"a\":1\n}")).text, "{\"a\":1}");  // as the header says: it cannot be known
+}
+
+TEST(ConfigJson, WhatRemovingTells) {
+  const PlainConfig plain = removed(splice(R"({"model_type": "bert", "a": 1})"));
+  EXPECT_TRUE(plain.had_dfloat11_config);
+  EXPECT_TRUE(plain.describes_model);
+  ASSERT_EQ(plain.pattern_dict.size(), 2u);
+  EXPECT_EQ(plain.pattern_dict[0].pattern, "lm_head");
+  EXPECT_TRUE(plain.pattern_dict[0].attributes.empty());
+  EXPECT_EQ(plain.pattern_dict[1].pattern, "model\\.layers\\.\\d+");
+  EXPECT_EQ(plain.pattern_dict[1].attributes, (std::vector<std::string>{"self_attn.q_proj", "\xC3\xA9\x7F"}));
+
+  const PlainConfig diffusers = removed(make_diffusers_config("flux", small_definition()));
+  EXPECT_TRUE(diffusers.had_dfloat11_config);
+  EXPECT_FALSE(diffusers.describes_model);
+  EXPECT_FALSE(removed(make_diffusers_config(std::nullopt, small_definition())).describes_model);
+
+  const std::string ordinary = "{\"model_type\": \"bert\"\n\n}\n";
+  EXPECT_FALSE(removed(ordinary).had_dfloat11_config);
+  EXPECT_EQ(removed(ordinary).text, ordinary);
+}
+
+TEST(ConfigJson, WhereverItStands) {
+  const std::string ours = R"("dfloat11_config": {"pattern_dict": {"a": []}})";
+  EXPECT_EQ(removed("{" + ours + ", \"z\": 1}").text, "{\"z\": 1}");
+  EXPECT_EQ(removed("{\"a\": 1, " + ours + ", \"z\": 1}").text, "{\"a\": 1, \"z\": 1}");
+  EXPECT_EQ(removed("{\"a\": 1, " + ours + "}").text, "{\"a\": 1}");
+}
+
+TEST(ConfigJson, WhatCannotBeRemoved) {
+  const auto message = [](const std::string& config) {
+    const auto plain = remove_dfloat11_config(config, "c.json");
+    if (plain) return "accepted"s;
+    EXPECT_EQ(plain.error().code, ErrorCode::kCorruptFile);
+    return plain.error().message;
+  };
+  for (const char* text : {"", "{", "{\"a\":}", "{} {}"})
+    EXPECT_EQ(message(text), "c.json: is not valid JSON") << text;
+  EXPECT_EQ(message("[]"), "c.json: is not a JSON object");
+  for (const char* value :
+       {"1", "null", "[]", "{}", "\"\"", R"({"pattern_dict": []})", R"({"pattern_dict": 1})"})
+    EXPECT_EQ(message("{\"dfloat11_config\": "s + value + "}"), "c.json: dfloat11_config has no pattern_dict")
+        << value;
+  for (const char* value : {"1", "null", "{}", "\"a\"", "[1]", "[[]]", "[\"a\", null]"})
+    EXPECT_THAT(message(R"({"dfloat11_config": {"pattern_dict": {"p": )"s + value + "}}}"),
+                HasSubstr("pattern 'p' must have a list of strings"))
+        << value;
+}
+
 }  // namespace
 }  // namespace weightpress::model
