@@ -217,6 +217,11 @@ class DecompressJob {
     const model::StoredUnit& unit = model_.units[restored.unit];
     progress_.unit = unit.name;
     show_progress();
+    if (unit.num_tables > df11::kMaxTables) {
+      throw_fault(unit, {.kind = "limit",
+                         .message = "luts: there are " + std::to_string(unit.num_tables) +
+                                    " tables, but pointers reach 17 only, and codes beyond them are lost"});
+    }
     std::vector<std::uint64_t> ends = unit.split_positions;
     ends.push_back(unit.num_weights);
     const job::CheckpointUnit bytes(checkpoint_, unit, num_threads_);

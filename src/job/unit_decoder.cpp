@@ -15,8 +15,12 @@ UnitDecoder::UnitDecoder(const UnitSizes& sizes, const UnitBytes& bytes, df11::D
                          DecodeBuffers& buffers, std::uint64_t slab_chunks)
     : sizes_(sizes), bytes_(bytes), stage_(stage), buffers_(buffers), slab_chunks_(slab_chunks) {
   assert(slab_chunks > 0 && sizes.num_weights > 0 && sizes.stream_bytes > 0);
-  luts_.resize(sizes.luts_bytes());
-  bytes.read(UnitBuffer::kLuts, 0, luts_);
+  // Tables that no pointer reaches are left out; there may be any number of them.
+  const std::uint64_t num_tables = std::min<std::uint64_t>(sizes.num_tables, df11::kMaxTables);
+  luts_.resize((num_tables + 1) * df11::kNumSymbols);
+  const std::span<std::uint8_t> lengths = std::span(luts_).last(df11::kNumSymbols);
+  bytes.read(UnitBuffer::kLuts, 0, std::span(luts_).first(num_tables * df11::kNumSymbols));
+  bytes.read(UnitBuffer::kLuts, sizes.num_tables * df11::kNumSymbols, lengths);
 }
 
 std::optional<UnitFault> UnitDecoder::decode(const OnWeights& on_weights) {

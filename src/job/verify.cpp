@@ -106,11 +106,13 @@ class VerifyJob {
 
   void read_record() {
     const job::RecordFile file = job::find_record_file(output_, options_.path);
-    if (file.path.empty() || !file.is_of_these_files) return;
+    if (file.path.empty()) return;
     record_name_ = file.path.filename().string();
     try {
       auto record = model::parse_source_record(
           model::read_whole_file(file.path, model::kMaxSourceRecordBytes), file.path.string());
+      // One file of several holds a part of what the folder's record lists.
+      if (record && !file.is_of_these_files && !model::is_single_file(record->layout)) return;
       if (record) {
         record_ = std::move(*record);
       } else {

@@ -160,6 +160,22 @@ class OfOtherMakers(VerifyCase):
         self.assertEqual({f["kind"] for f in report["failures"]}, {"limit"})
         self.assertIn("23550", report["failures"][0]["message"])
 
+    def test_more_tables_than_pointers_reach(self):
+        for extra in (16, 17, 5000):  # behind one table
+            tensors = golden_tensors("one_weight", "u")
+            luts = tensors["u.luts"][2]
+            tensors["u.luts"] = ("U8", [2 + extra, 256], luts[:256] * (1 + extra) + luts[256:])
+            path = self.source_file(tensors)
+            done = run("decompress", path, "-o", self.work / f"back_{extra}")
+            if extra == 16:
+                self.verify(path)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                continue
+            report = self.verify(path, code=CORRUPT)
+            self.assertEqual([(f["unit"], f["kind"]) for f in report["failures"]], [("u", "limit")])
+            self.assertEqual(done.returncode, CORRUPT)
+            self.assertIn(f"there are {1 + extra} tables", done.stderr)
+
     def test_any_grouping_with_and_without_side_files(self):
         out = self.compressed()
         tensors = {}
@@ -194,6 +210,8 @@ class OfOtherMakers(VerifyCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             report = self.verify(out, "--source", source)
             self.assertRegex(" ".join(report["notes"]), "rounded to BF16")
+            if layout == "comfyui":
+                self.verify(out / "model.safetensors", "--source", source)  # the folder's record is the file's
             for record in out.glob("weightpress.json"):
                 record.unlink()
             self.verify(out, "--source", source, "--arch", definition)
