@@ -19,7 +19,8 @@ void add_selftest_command(CLI::App& app, Action& action) {
   command->footer(
       "Example:\n  weightpress selftest\n\n"
       "Built-in units are encoded and read back by two decoders that share no code with the encoder,\n"
-      "one of them slow, window by window as the official kernel does. Exit codes: 0 all passed, 1 something failed.");
+      "one of them slow, window by window as the official kernel does. Exit codes: 0 all passed, 1 something "
+      "failed.");
   command->callback([threads, &action] {
     action = [threads] {
       int failed = 0;

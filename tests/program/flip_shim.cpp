@@ -1,6 +1,6 @@
 // Preloaded into the program: a disk that stores a wrong bit. Flips one bit of what the Nth write into a
-// .safetensors file puts down; what is read back is what was stored. WP_FLIP_AT=N:K, the bit being K modulo the
-// number of bits written. Writes how many such calls there were to the file WP_FLIP_COUNT.
+// .safetensors file puts down; what is read back is what was stored. WP_FLIP_AT=N:K, the bit being K modulo
+// the number of bits written. Writes how many such calls there were to the file WP_FLIP_COUNT.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
