@@ -36,6 +36,7 @@ class UnitVerifier {
     void add(std::span<const std::uint16_t> slab);
     /// Forgets the weights before `first`, and copies what the slab holds from there on.
     void carry_on(std::uint64_t first);
+    std::uint64_t first() const { return first_; }
     std::uint64_t end() const { return first_ + carried_.size() + slab_.size(); }
 
    private:
