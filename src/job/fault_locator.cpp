@@ -232,7 +232,9 @@ class FaultLocator {
     }
     const std::uint64_t stored = position(chunk_ + 1);
     const bool stored_is_impossible = stored > sizes_.num_weights || stored < first_weight_;
-    const bool codes_agree = next_chunk_fits(end) && (stored_is_impossible || !next_chunk_fits(stored));
+    // Where all weights end with this chunk's codes, they end with the stream.
+    const bool codes_agree = walk_.end == Walk::End::kWeightsEnd ||
+                             (next_chunk_fits(end) && (stored_is_impossible || !next_chunk_fits(stored)));
     if (source_ != nullptr || codes_agree) return wrong_position(chunk_ + 1, end);
     return count_differs(end);
   }
@@ -242,9 +244,11 @@ class FaultLocator {
   bool next_chunk_fits(std::uint64_t first_weight) const {
     const std::uint64_t chunk = chunk_ + 1;
     const Walk next = walk(chunk, gap(chunk * kWindowsPerChunk), first_weight);
-    if (chunk + 1 < sizes_.num_chunks) return first_weight + next.num_codes() == position(chunk + 1);
-    return next.end == Walk::End::kWeightsEnd &&
-           (chunk * kChunkBits + next.bit + 7) / 8 == sizes_.stream_bytes;
+    if (chunk + 1 < sizes_.num_chunks && first_weight + next.num_codes() != position(chunk + 1)) return false;
+    // The walk ends with the unit's last weight, whatever is its first: where that leads is what counts.
+    if (next.end == Walk::End::kWeightsEnd)
+      return (chunk * kChunkBits + next.bit + 7) / 8 == sizes_.stream_bytes;
+    return chunk + 1 < sizes_.num_chunks;
   }
 
   // A last chunk of no weight, but with bytes that belong to the last code of the chunk before.
