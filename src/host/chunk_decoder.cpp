@@ -111,9 +111,10 @@ class LastWindow {
 };
 
 /// Whether a window in which no code starts has the gap that it must have, and the stream its length. `bit`:
-/// where the last code ends; `bytes`: of the stream in that window.
+/// where the last code ends, if there was one (see DecodeEntry::none()); `bytes`: of the stream in that
+/// window.
 bool is_empty_end(std::uint64_t bit, std::uint64_t bytes, std::uint8_t gap) {
-  return (bit + 7) / 8 == bytes && gap == (bit % 8 == 0 ? 0 : bit);
+  return bit < df11::kMaxCodeBits && (bit + 7) / 8 == bytes && gap == (bit % 8 == 0 ? 0 : bit);
 }
 
 /// The weights of the unit's last window with a byte of the stream: so many are left for it. `bit`: where the
