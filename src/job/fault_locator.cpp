@@ -134,7 +134,10 @@ class FaultLocator {
   void find_first_wrong_code() {
     if (walk_.is_broken()) wrong_code_ = walk_.num_codes();
     if (source_ == nullptr) return;
-    const std::uint64_t count = std::min(walk_.num_codes(), sizes_.num_weights - first_weight_);
+    // Wrong codes may lead to more weights than there are, or can be read yet.
+    const WeightRange known = source_->readable();
+    if (first_weight_ < known.first || first_weight_ >= known.end) return;
+    const std::uint64_t count = std::min(walk_.num_codes(), known.end - first_weight_);
     std::vector<std::uint8_t> sign_mantissa(count);
     bytes_.read(UnitBuffer::kSignMantissa, first_weight_, sign_mantissa);
     std::vector<std::uint16_t> expected(count);

@@ -19,11 +19,18 @@
 
 namespace weightpress::job {
 
+struct WeightRange {
+  std::uint64_t first = 0;
+  std::uint64_t end = 0;
+};
+
 /// Where a unit's weights come from: its tensors, concatenated.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
   virtual std::uint64_t num_weights() const = 0;
+  /// Those that can be read now: all, unless the weights come and go.
+  virtual WeightRange readable() const { return {0, num_weights()}; }
   /// Fills `weights` with the weights from `first` on.
   virtual void read(std::uint64_t first, std::span<std::uint16_t> weights) = 0;
   /// The same without a copy, if they lie in memory; otherwise fewer, e.g. none. Valid until the next call.

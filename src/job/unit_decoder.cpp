@@ -46,7 +46,7 @@ std::optional<UnitFault> UnitDecoder::run(std::uint64_t first, std::uint64_t end
                                           const OnSlab& on_slab) {
   for (std::uint64_t chunk = first; chunk < end;) {
     Slab slab = read_positions(chunk, std::min(slab_chunks_, end - chunk));
-    const std::uint64_t sound = num_sound_chunks(slab);
+    const std::uint64_t sound = num_sound_chunks(slab, source);
     const bool is_sound = sound == slab.num_chunks;
     if (sound > 0) {
       slab.num_chunks = sound;
@@ -57,6 +57,7 @@ std::optional<UnitFault> UnitDecoder::run(std::uint64_t first, std::uint64_t end
       kernel_ends_ = kernel_ends_ && status.kernel_ends;
       for (std::uint64_t i = 0; i < sound; ++i)
         densest_chunk_ = std::max<std::uint64_t>(densest_chunk_, slab.positions[i + 1] - slab.positions[i]);
+      end_weight_ = slab.positions.back();
       if (on_weights) on_weights(slab.positions.front(), arguments.weights);
       if (on_slab) on_slab(slab.positions.back() - slab.positions.front());
     }
@@ -77,12 +78,14 @@ UnitDecoder::Slab UnitDecoder::read_positions(std::uint64_t first, std::uint64_t
   return {first, count, positions};
 }
 
-/// So many chunks, from the first on, have positions that a decoder can work with.
-std::uint64_t UnitDecoder::num_sound_chunks(const Slab& slab) const {
+/// So many chunks, from the first on, have positions that a decoder can work with, and do not speak of
+/// weights that the source does not have.
+std::uint64_t UnitDecoder::num_sound_chunks(const Slab& slab, const WeightSource* source) const {
+  const WeightRange known = source != nullptr ? source->readable() : WeightRange{0, sizes_.num_weights};
   std::uint64_t sound = 0;
   for (; sound < slab.num_chunks; ++sound) {
     const std::uint64_t begin = slab.positions[sound], end = slab.positions[sound + 1];
-    if (begin > end || end > sizes_.num_weights || end - begin > df11::kChunkBits) break;
+    if (begin > end || begin < known.first || end > known.end || end - begin > df11::kChunkBits) break;
     if (slab.first_chunk + sound + 1 < sizes_.num_chunks) continue;
     // The last chunk: of short output_positions the last one stored is the number of weights.
     const bool is_short = sizes_.num_positions == sizes_.num_chunks;

@@ -54,6 +54,8 @@ class UnitDecoder {
 
   // Of the chunks decoded so far.
 
+  /// The first weight after the last of them; 0 if there are none yet.
+  std::uint64_t end_weight() const { return end_weight_; }
   /// False: the official kernel would not end (told once the last chunk was decoded without a fault).
   bool kernel_ends() const { return kernel_ends_; }
   /// The most weights in a chunk.
@@ -70,7 +72,7 @@ class UnitDecoder {
   std::optional<UnitFault> run(std::uint64_t first, std::uint64_t end, Wanted wanted, WeightSource* source,
                                const OnWeights& on_weights, const OnSlab& on_slab);
   Slab read_positions(std::uint64_t first, std::uint64_t count);
-  std::uint64_t num_sound_chunks(const Slab& slab) const;
+  std::uint64_t num_sound_chunks(const Slab& slab, const WeightSource* source) const;
   df11::DecodeArguments read_slab(const Slab& slab, Wanted wanted, WeightSource* source);
   UnitFault locate(std::uint64_t chunk, WeightSource* source) const;
 
@@ -82,6 +84,7 @@ class UnitDecoder {
   std::vector<std::uint8_t> luts_;
   bool kernel_ends_ = true;
   std::uint64_t densest_chunk_ = 0;
+  std::uint64_t end_weight_ = 0;
 };
 
 }  // namespace weightpress::job

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <string>
 
 namespace weightpress::job {
 
@@ -26,18 +25,7 @@ std::optional<UnitFault> UnitVerifier::add(std::span<const std::uint16_t> weight
   if (is_last && !decoder_.kernel_ends())
     return UnitFault{.kind = "padding", .message = "luts: the official kernel would not end on the padding"};
   if (is_last) return check_unreached();
-  std::uint32_t first = 0;  // of the first chunk that is not complete
-  bytes_.read(UnitBuffer::kOutputPositions, chunks_done_ * sizeof first,
-              {reinterpret_cast<std::uint8_t*>(&first), sizeof first});
-  if (first < weights_.first() || first > weights_.end()) {
-    return UnitFault{.kind = "position",
-                     .message = "output_positions: entry " + std::to_string(chunks_done_) + " is " +
-                                std::to_string(first) + ", but only weights " +
-                                std::to_string(weights_.first()) + " to " + std::to_string(weights_.end()) +
-                                " are near",
-                     .chunk = chunks_done_};
-  }
-  weights_.carry_on(first);
+  weights_.carry_on(decoder_.end_weight());
   return std::nullopt;
 }
 
@@ -80,22 +68,20 @@ void UnitVerifier::Weights::carry_on(std::uint64_t first) {
   slab_ = {};
 }
 
-/// Damaged positions and codes speak of weights that are not known yet, or no longer: these are 0.
 void UnitVerifier::Weights::read(std::uint64_t first, std::span<std::uint16_t> weights) {
-  std::ranges::fill(weights, std::uint16_t{0});
-  const auto copy = [&](std::span<const std::uint16_t> known, std::uint64_t known_first) {
-    const std::uint64_t begin = std::max(first, known_first);
-    const std::uint64_t end = std::min(first + weights.size(), known_first + known.size());
-    if (begin < end)
-      std::ranges::copy(known.subspan(begin - known_first, end - begin), &weights[begin - first]);
-  };
-  copy(carried_, first_);
-  copy(slab_, first_ + carried_.size());
+  assert(first >= first_ && first + weights.size() <= end());
+  const std::uint64_t begin = std::min<std::uint64_t>(first - first_, carried_.size());
+  const std::uint64_t from_carried = std::min<std::uint64_t>(carried_.size() - begin, weights.size());
+  std::copy_n(carried_.begin() + static_cast<std::ptrdiff_t>(begin), from_carried, weights.begin());
+  const std::uint64_t in_slab = first + from_carried - first_ - carried_.size();
+  if (from_carried == weights.size()) return;
+  std::copy_n(slab_.begin() + static_cast<std::ptrdiff_t>(in_slab), weights.size() - from_carried,
+              weights.begin() + static_cast<std::ptrdiff_t>(from_carried));
 }
 
 std::span<const std::uint16_t> UnitVerifier::Weights::in_memory(std::uint64_t first, std::uint64_t count) {
   const std::uint64_t slab_first = first_ + carried_.size();
-  if (first < slab_first || first + count > end()) return {};
+  if (first < slab_first) return {};
   return slab_.subspan(first - slab_first, count);
 }
 

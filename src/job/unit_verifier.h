@@ -30,13 +30,13 @@ class UnitVerifier {
     explicit Weights(std::uint64_t num_weights) : num_weights_(num_weights) {}
 
     std::uint64_t num_weights() const override { return num_weights_; }
+    WeightRange readable() const override { return {first_, end()}; }
     void read(std::uint64_t first, std::span<std::uint16_t> weights) override;
     std::span<const std::uint16_t> in_memory(std::uint64_t first, std::uint64_t count) override;
 
     void add(std::span<const std::uint16_t> slab);
     /// Forgets the weights before `first`, and copies what the slab holds from there on.
     void carry_on(std::uint64_t first);
-    std::uint64_t first() const { return first_; }
     std::uint64_t end() const { return first_ + carried_.size() + slab_.size(); }
 
    private:

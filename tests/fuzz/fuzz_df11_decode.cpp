@@ -1,19 +1,17 @@
-// Arbitrary buffers of a unit through the decoder: it ends, reads nothing outside, and agrees with the slow
-// decoder. Sizes are made to fit each other, so that the bytes behind them are reached.
-//
-// What the slow decoder accepts, ours gives back as the same weights. What ours accepts, the slow one may
-// still refuse, for these reasons alone: two bit strings that lead to one exponent, codes that begin one
-// another (both decode, as in the official kernel), and output_positions in the other of the two forms that
-// readers take.
-#include <algorithm>
+// Arbitrary buffers as a unit: decoding ends, and says the same as the slow decoder. What the slow decoder
+// takes, ours takes, with the same weights. What only ours takes is one of these, since it follows the tables
+// and nothing else:
+// - two codes for one exponent (EOF's bits, which the fill gives to its neighbour);
+// - a code whose length is not that of the tables it is looked up in, or that another one begins;
+// - lengths that no code can have, of exponents that do not occur;
+// - output_positions with or without the entry of a last chunk in which no code starts.
+#include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <optional>
-#include <vector>
+#include <string>
 
-#include <weightpress/df11.h>
-
-#include "format/df11_constants.h"
+#include "decode_fuzz.h"
+#include "format/luts_check.h"
 #include "format/luts_view.h"
 #include "host/decode.h"
 #include "job/unit_decoder.h"
@@ -24,168 +22,167 @@ namespace {
 
 using namespace weightpress;
 
-[[noreturn]] void fail(const char* what, const std::string& why) {
-  std::fprintf(stderr, "%s: %s\n", what, why.c_str());
+void require(bool condition, const std::string& what) {
+  if (condition) return;
+  std::fprintf(stderr, "%s\n", what.c_str());
   std::abort();
 }
 
-/// Takes bytes from the input; zeros once it is used up.
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
-
-  std::uint8_t byte() {
-    if (size_ == 0) return 0;
-    --size_;
-    return *data_++;
+/// Ends the stream behind the last code that is whole, and makes gaps, positions and the number of weights
+/// what its codes say: hostile tables get far into the decoder then. Leaves alone what begins with no code.
+void repair_ends(Df11Unit& unit) {
+  const df11::LutsView luts(unit.luts);
+  const std::uint64_t num_bits = 8 * unit.encoded_exponent.size();
+  std::vector<std::uint8_t> stream = unit.encoded_exponent;
+  stream.resize(stream.size() + 8, 0);
+  std::vector<std::uint8_t> gaps((num_bits + 63) / 64 + 512, 0);
+  std::vector<std::uint32_t> positions;
+  std::uint64_t bit = 0, windows = 0;
+  std::uint32_t weights = 0;
+  while (bit < num_bits && weights < fuzz::kMostWeights) {
+    std::uint64_t ahead = 0;
+    for (std::uint64_t i = 0; i < 5; ++i) ahead = ahead << 8 | stream[bit / 8 + i];
+    const df11::DecodedCode code = luts.look_up(static_cast<std::uint32_t>(ahead >> (8 - bit % 8)));
+    if (code.length == 0 || bit + code.length > num_bits) break;
+    if (bit / 64 >= windows) gaps[bit / 64] = static_cast<std::uint8_t>(bit % 64);
+    windows = bit / 64 + 1;
+    if (bit / 32768 == positions.size()) positions.push_back(weights);
+    ++weights;
+    bit += code.length;
   }
-  std::vector<std::uint8_t> bytes(std::size_t count) {
-    std::vector<std::uint8_t> all(count);
-    const std::size_t have = std::min(count, size_);
-    std::copy_n(data_, have, all.begin());
-    data_ += have;
-    size_ -= have;
-    return all;
-  }
-  std::size_t left() const { return size_; }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t size_;
-};
-
-/// Luts of a canonical prefix code over a few exponents, or raw ones; then a few entries changed.
-std::vector<std::uint8_t> make_luts(Input& input) {
-  const std::size_t num_tables = input.byte() % 4 == 0 ? 1 + input.byte() % 17 : 1;
-  std::vector<std::uint8_t> luts((num_tables + 1) * 256, 0);
-  if (input.byte() % 8 == 0) {
-    luts = input.bytes(luts.size());
-  } else {
-    std::uint32_t next = 0;
-    for (std::uint32_t i = 0; i < 12 && next < 256; ++i) {
-      const std::uint32_t length = 1 + input.byte() % 8, run = 1u << (8 - length);
-      next = (next + run - 1) / run * run;
-      if (next + run > 256) break;
-      const std::uint8_t exponent = static_cast<std::uint8_t>(100 + i);
-      std::fill_n(luts.begin() + next, std::min<std::uint32_t>(256 - next, 256), exponent);
-      luts[num_tables * 256 + exponent] = static_cast<std::uint8_t>(length);
-      next += run;
-    }
-  }
-  for (std::uint32_t changes = input.byte() % 4; changes > 0; --changes) {
-    const std::size_t place = (input.byte() << 8 | input.byte()) % luts.size();
-    luts[place] = input.byte();
-  }
-  return luts;
+  if (weights == 0) return;
+  unit.encoded_exponent.resize((bit + 7) / 8);
+  unit.sign_mantissa.resize(weights);
+  const std::uint64_t num_chunks = (unit.encoded_exponent.size() + 4095) / 4096;
+  if (bit % 8 != 0 && bit / 64 >= windows) gaps[bit / 64] = static_cast<std::uint8_t>(bit % 64);
+  if (positions.size() < num_chunks && bit % 8 != 0) positions.push_back(weights);
+  positions.push_back(weights);
+  unit.gaps.assign(320 * num_chunks, 0);
+  for (std::uint64_t i = 0; i < 5 * 512 * num_chunks; ++i)
+    if (gaps[std::min<std::uint64_t>(i / 5, gaps.size() - 1)] >> (4 - i % 5) & 1)
+      unit.gaps[i / 8] = static_cast<std::uint8_t>(unit.gaps[i / 8] | 0x80 >> i % 8);
+  unit.output_positions.clear();
+  for (const std::uint32_t position : positions)
+    for (unsigned i = 0; i < 4; ++i)
+      unit.output_positions.push_back(static_cast<std::uint8_t>(position >> 8 * i));
 }
 
-void check_raw_sizes(Input input) {
+bool is_known_leniency(const std::string& problem) {
+  const auto says = [&](const char* words) { return problem.find(words) != std::string::npos; };
+  return says("has a second code") || says("is looked up in") || says("begins that of exponent") ||
+         says("cannot have a code of") || (says("output_positions: ") && says("entries instead of"));
+}
+
+class Checks {
+ public:
+  Checks(const Df11Unit& unit, std::uint64_t slab_chunks)
+      : unit_(unit), view_(job::view_of(unit)), bytes_(view_), slab_chunks_(slab_chunks), stage_(1) {
+    sizes_ = {unit.sign_mantissa.size(), unit.encoded_exponent.size(), unit.gaps.size() / 320,
+              unit.output_positions.size() / 4, unit.luts.size() / 256 - 1};
+  }
+
+  void run() {
+    const selftest::UnitBytes bytes = {unit_.luts, unit_.encoded_exponent, unit_.sign_mantissa,
+                                       unit_.output_positions, unit_.gaps};
+    const selftest::SlowDecoding slow = selftest::slow_decode(bytes);
+    std::vector<std::uint16_t> weights;
+    job::UnitDecoder decoder(sizes_, bytes_, stage_, buffers_, slab_chunks_);
+    const auto fault = decoder.decode([&](std::uint64_t first, std::span<const std::uint16_t> slab) {
+      require(first == weights.size(), "a hole between slabs");
+      weights.insert(weights.end(), slab.begin(), slab.end());
+    });
+    const auto lengths_fault =
+        job::UnitDecoder(sizes_, bytes_, stage_, buffers_, slab_chunks_).check_lengths();
+    require(fault.has_value() == lengths_fault.has_value(), "weights and lengths disagree");
+    if (fault) {
+      require(!slow.ok, "refused: " + fault->message);
+      require_sound(*fault);
+      require_sound(*lengths_fault);
+      return;
+    }
+    require(slow.ok || is_known_leniency(slow.problem), "accepted, but: " + slow.problem);
+    require(weights.size() == unit_.sign_mantissa.size(), "another number of weights");
+    require(slow.weights.size() <= weights.size() &&
+                std::equal(slow.weights.begin(), slow.weights.end(), weights.begin()),
+            "other weights");
+    if (slow.ok) check_kernel(selftest::window_decode(bytes), decoder.kernel_ends());
+    compare(weights);
+  }
+
+ private:
+  void require_sound(const job::UnitFault& fault) const {
+    require(fault.kind == "stream" || fault.kind == "gap" || fault.kind == "position",
+            "kind " + fault.kind + " without a source");
+    require(fault.message.find(": ") != std::string::npos, "no buffer: " + fault.message);
+    require(fault.chunk < sizes_.num_chunks, "no such chunk: " + fault.message);
+    if (fault.window != job::UnitFault::kNowhere)
+      require(fault.chunk == fault.window / 512, "window of another chunk: " + fault.message);
+    if (fault.weight != job::UnitFault::kNowhere)
+      require(fault.weight < sizes_.num_weights, "no such weight: " + fault.message);
+  }
+
+  static void check_kernel(const selftest::SlowDecoding& windows, bool kernel_ends) {
+    // Otherwise a limit of the kernel, which it names first.
+    const bool never_ends = windows.problem.find("never ends") != std::string::npos;
+    if (windows.ok || never_ends) require(kernel_ends == windows.ok, "kernel_ends, but: " + windows.problem);
+  }
+
+  /// Against itself, and against itself with one weight changed.
+  void compare(std::vector<std::uint16_t>& weights) {
+    const auto against_source = [&] {
+      job::MemorySource source(weights);
+      return job::UnitDecoder(sizes_, bytes_, stage_, buffers_, slab_chunks_).compare(source);
+    };
+    require(!against_source(), "differs from what it decodes to");
+    const std::uint64_t changed = (unit_.sign_mantissa[0] + 257u * unit_.luts[0]) % weights.size();
+    weights[changed] = static_cast<std::uint16_t>(weights[changed] ^ 1u << unit_.luts[0] % 16);
+    const auto fault = against_source();
+    require(fault && fault->kind == "weight" && fault->weight == changed, "a changed weight was not found");
+  }
+
+  const Df11Unit& unit_;
+  Df11UnitView view_;
+  job::MemoryUnit bytes_;
+  std::uint64_t slab_chunks_;
+  job::UnitSizes sizes_;
+  host::HostDecodeStage stage_;
+  job::DecodeBuffers buffers_;
+};
+
+void decode_raw_sizes(std::span<const std::uint8_t> input) {
+  fuzz::InputReader reader(input.subspan(1));
   Df11Unit unit;
-  unit.luts = input.bytes(std::size_t{input.byte()} * 4);
-  unit.encoded_exponent = input.bytes(input.byte());
-  unit.sign_mantissa = input.bytes(input.byte());
-  unit.output_positions = input.bytes(input.byte() % 16);
-  unit.gaps = input.bytes(std::size_t{input.byte()} * 4);
+  // Nearly what fits, or anything.
+  unit.luts = reader.run(reader.number(1) * 128);
+  unit.encoded_exponent = reader.run(reader.number(2) % fuzz::kMostStreamBytes);
+  unit.gaps = reader.run(reader.number(1) * 320 + reader.number(1) % 2);
+  unit.output_positions = reader.run(reader.number(1));
+  unit.sign_mantissa = reader.run(reader.number(2));
   try {
-    decompress_df11_unit(job::view_of(unit), 1);
+    const auto weights = decompress_df11_unit(job::view_of(unit), 1);
+    require(weights.size() == unit.sign_mantissa.size(), "another number of weights");
+    const auto slow = selftest::slow_decode(
+        {unit.luts, unit.encoded_exponent, unit.sign_mantissa, unit.output_positions, unit.gaps});
+    require(slow.ok || is_known_leniency(slow.problem), "accepted, but: " + slow.problem);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCorruptFile) fail("another error", error.what());
+    require(error.code() == ErrorCode::kCorruptFile, error.what());
   }
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  check_raw_sizes({data, size});
-  Input input(data, size);
-  const std::vector<std::uint8_t> luts = make_luts(input);
-  const std::size_t slab_chunks = 1 + input.byte() % 3;
-  const bool is_true_unit = input.byte() % 2 == 0;
-  const std::uint8_t spoil = input.byte();
-  Df11Unit unit;
-  unit.luts = luts;
-  // One code after the other, as many as there are, so that gaps and positions can be the right ones.
-  unit.encoded_exponent = input.bytes(1 + std::min<std::size_t>(input.left(), 9000));
-  const std::size_t num_chunks = (unit.encoded_exponent.size() + df11::kChunkBytes - 1) / df11::kChunkBytes;
-  std::vector<std::uint8_t> gaps(num_chunks * df11::kWindowsPerChunk + 1, 0);
-  std::vector<std::uint32_t> positions;
-  const df11::LutsView view(unit.luts);
-  std::uint64_t bit = 0, num_weights = 0;
-  const std::uint64_t bits = 8 * unit.encoded_exponent.size();
-  std::uint64_t windows = 0;
-  while (bit < bits) {
-    std::uint64_t ahead = 0;
-    for (std::uint64_t i = 0; i < 5; ++i)
-      ahead =
-          ahead << 8 | (bit / 8 + i < unit.encoded_exponent.size() ? unit.encoded_exponent[bit / 8 + i] : 0u);
-    const df11::DecodedCode code = view.look_up(static_cast<std::uint32_t>(ahead >> (8 - bit % 8)));
-    if (code.length == 0 || bit + code.length > bits) break;
-    for (; windows <= bit / df11::kWindowBits; ++windows)
-      gaps[windows] = static_cast<std::uint8_t>(bit % df11::kWindowBits);
-    while (positions.size() <= bit / df11::kChunkBits)
-      positions.push_back(static_cast<std::uint32_t>(num_weights));
-    ++num_weights;
-    bit += code.length;
+  if (size < 10) return 0;
+  const std::span input(data, size);
+  if (data[0] & fuzz::kRawSizes) {
+    decode_raw_sizes(input);
+    return 0;
   }
-  if (num_weights == 0) num_weights = 1;
-  if (bit % 8 != 0 && bit / df11::kWindowBits >= windows)
-    gaps[bit / df11::kWindowBits] = static_cast<std::uint8_t>(bit % 64);
-  while (positions.size() < num_chunks) positions.push_back(static_cast<std::uint32_t>(num_weights));
-  positions.push_back(static_cast<std::uint32_t>(num_weights));
-  unit.sign_mantissa.assign(num_weights, 0x35);
-  unit.gaps.assign(num_chunks * df11::kGapBytesPerChunk, 0);
-  for (std::size_t w = 0; w < num_chunks * df11::kWindowsPerChunk; ++w) {
-    for (std::uint32_t i = 0; i < df11::kGapBits; ++i) {
-      const std::size_t place = w * df11::kGapBits + i;
-      if (gaps[w] >> (df11::kGapBits - 1 - i) & 1)
-        unit.gaps[place / 8] |= static_cast<std::uint8_t>(0x80 >> place % 8);
-    }
-  }
-  for (const std::uint32_t position : positions)
-    for (int shift = 0; shift < 32; shift += 8)
-      unit.output_positions.push_back(static_cast<std::uint8_t>(position >> shift));
-  if (!is_true_unit) {
-    std::vector<std::uint8_t>* const buffers[] = {&unit.gaps, &unit.output_positions, &unit.encoded_exponent};
-    std::vector<std::uint8_t>& buffer = *buffers[spoil % 3];
-    buffer[(spoil * 131u) % buffer.size()] ^= static_cast<std::uint8_t>(1u << spoil / 3 % 8);
-  }
-
-  const job::UnitSizes sizes{num_weights, unit.encoded_exponent.size(), num_chunks,
-                             unit.output_positions.size() / 4, unit.luts.size() / 256 - 1};
-  const Df11UnitView bytes_view = job::view_of(unit);
-  const job::MemoryUnit bytes(bytes_view);
-  host::HostDecodeStage stage(1);
-  job::DecodeBuffers buffers;
-  job::UnitDecoder decoder(sizes, bytes, stage, buffers, slab_chunks);
-  std::vector<std::uint16_t> weights;
-  const auto fault = decoder.decode([&](std::uint64_t, std::span<const std::uint16_t> slab) {
-    weights.insert(weights.end(), slab.begin(), slab.end());
-  });
-  if (fault.has_value() != job::UnitDecoder(sizes, bytes, stage, buffers).check_lengths().has_value())
-    fail("weights and lengths disagree", fault ? fault->message : "");
-
-  const selftest::UnitBytes slow_bytes{unit.luts, unit.encoded_exponent, unit.sign_mantissa,
-                                       unit.output_positions, unit.gaps};
-  const selftest::SlowDecoding slow = selftest::slow_decode(slow_bytes);
-  if (slow.ok && fault) fail("refused a sound unit", fault->message);
-  if (slow.ok && slow.weights != weights) fail("other weights", "");
-  if (slow.ok && !decoder.kernel_ends() && selftest::window_decode(slow_bytes).ok)
-    fail("the kernel ends", "");
-  if (!slow.ok && !fault) {
-    const bool is_known = slow.problem.find("second code") != std::string::npos ||
-                          slow.problem.find("begins that of") != std::string::npos ||
-                          slow.problem.find("is looked up in") != std::string::npos ||
-                          slow.problem.find("cannot have a code of") != std::string::npos ||
-                          (slow.problem.starts_with("output_positions") &&
-                           slow.problem.find("entries instead of") != std::string::npos);
-    if (!is_known) fail("accepted", slow.problem);
-  }
-  if (fault) {
-    // The source is what the stream says, as far as it says anything: a comparison ends too.
-    std::vector<std::uint16_t> source(num_weights, 0x3F35);
-    job::MemorySource memory(source);
-    if (!job::UnitDecoder(sizes, bytes, stage, buffers, slab_chunks).compare(memory))
-      fail("no fault with a source", fault->message);
-  }
+  fuzz::DecodeSeed seed = fuzz::read_sized_unit(input);
+  if (seed.mode & fuzz::kRepairedEnds) repair_ends(seed.unit);
+  // Of any tables: it ends.
+  const auto lost = df11::find_lost_code(df11::LutsView(seed.unit.luts));
+  require(!lost || *lost < df11::kFirstPointer, "a lost code of no exponent");
+  Checks(seed.unit, seed.slab_chunks).run();
   return 0;
 }

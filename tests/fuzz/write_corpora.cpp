@@ -1,7 +1,7 @@
-// Writes the seeds of fuzz_df11_buffers: the golden units in the form that it reads.
+// Writes the golden units as seeds of fuzz_df11_model and of fuzz_df11_decode, in the forms that they read.
 //
-//   write_corpora <tests/golden> <folder>: files in <folder>, and <folder>.list as libFuzzer's
-//   -seed_inputs=@<list> takes it
+//   write_corpora <tests/golden> <models> <units>: files in the last two folders, and <folder>.list for each
+//   as libFuzzer's -seed_inputs=@<list> takes it
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "decode_fuzz.h"
+#include "model/safetensors_layout.h"
 
 namespace {
 
@@ -46,8 +47,30 @@ class Corpus {
   std::string list_;
 };
 
-void write_corpora(const fs::path& golden, const fs::path& target) {
-  Corpus corpus(target);
+/// The unit `u` as a file.
+Bytes as_model(const Df11Unit& unit, const Bytes& split_positions) {
+  const std::pair<const char*, const Bytes*> buffers[] = {
+      {"split_positions", &split_positions},        {"luts", &unit.luts},
+      {"encoded_exponent", &unit.encoded_exponent}, {"sign_mantissa", &unit.sign_mantissa},
+      {"output_positions", &unit.output_positions}, {"gaps", &unit.gaps}};
+  std::vector<model::TensorSpec> specs;
+  for (const auto& [name, bytes] : buffers) {
+    const bool is_splits = bytes == &split_positions, is_luts = bytes == &unit.luts;
+    std::vector<std::uint64_t> shape = {is_splits ? bytes->size() / 8 : bytes->size()};
+    if (is_luts) shape = {bytes->size() / 256, 256};
+    specs.push_back({std::string("u.") + name, is_splits ? model::Dtype::kI64 : model::Dtype::kU8, shape});
+  }
+  const model::SafetensorsLayout layout = model::plan_safetensors_layout(specs, {}).value();
+  Bytes file(layout.header.begin(), layout.header.end());
+  for (const model::TensorPlacement& placement : layout.tensors) {
+    const Bytes& bytes = *buffers[placement.spec_index].second;
+    file.insert(file.end(), bytes.begin(), bytes.end());
+  }
+  return file;
+}
+
+void write_corpora(const fs::path& golden, const fs::path& models_folder, const fs::path& units_folder) {
+  Corpus models(models_folder), corpus(units_folder);
   for (const auto& entry : fs::directory_iterator(golden / "df11")) {
     if (!entry.is_directory()) continue;
     const fs::path folder = entry.path();
@@ -60,6 +83,7 @@ void write_corpora(const fs::path& golden, const fs::path& target) {
       seed.unit.sign_mantissa = read(folder / "sign_mantissa.u8");
       seed.unit.output_positions = read(folder / "output_positions.u32");
       seed.unit.gaps = read(folder / "gaps.u8");
+      models.add(name + "-" + luts, as_model(seed.unit, read(folder / "split_positions.i64")));
       const std::size_t num_chunks = seed.unit.gaps.size() / 320;
       const bool is_short = seed.unit.output_positions.size() == 4 * num_chunks;
       for (const std::uint8_t repair : {std::uint8_t{0}, std::uint8_t{fuzz::kRepairedEnds}}) {
@@ -68,14 +92,15 @@ void write_corpora(const fs::path& golden, const fs::path& target) {
       }
     }
   }
+  models.write_list();
   corpus.write_list();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 3) return 2;
-  write_corpora(argv[1], argv[2]);
+  if (argc != 4) return 2;
+  write_corpora(argv[1], argv[2], argv[3]);
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
