@@ -127,23 +127,37 @@ class DecompressJob {
   }
 
   void make_plan() {
-    const auto [record_path, is_of_these_files] = job::find_record_file(checkpoint_, options_.source);
-    if (record_path.empty()) {
+    const job::RecordFile file = job::find_record_file(checkpoint_, options_.source);
+    if (file.path.empty()) {
       naming_.arch = options_.arch;
       naming_.source_shapes = options_.source_shapes;
       plan_ = job::plan_by_names(checkpoint_, model_, naming_);
-    } else {
-      record_ = record_path;
-      const model::SourceRecord record = std::move(
-          model::parse_source_record(model::read_whole_file(record_path, model::kMaxSourceRecordBytes),
-                                     record_path.string())
-              .value());
-      plan_ = job::plan_by_record(checkpoint_, model_, record, record_path.string());
+      return;
+    }
+    record_ = file.path;
+    plan_by(file);
+    if (options_.arch != "auto" || !options_.source_shapes.empty()) {
+      plan_.notes.push_back(printable(record_.native()) +
+                            " tells names and shapes: --arch and --source-shapes are not looked at");
+    }
+  }
+
+  /// A record that is of no use is an error: names and shapes are lost without it.
+  void plan_by(const job::RecordFile& file) {
+    const std::string name = file.path.string();
+    const std::string text = model::read_whole_file(file.path, model::kMaxSourceRecordBytes);
+    try {
+      const model::SourceRecord record = std::move(model::parse_source_record(text, name).value());
+      plan_ = job::plan_by_record(checkpoint_, model_, record, name);
       config_is_models_ |= record.layout == "transformers";
-      if (options_.arch != "auto" || !options_.source_shapes.empty()) {
-        plan_.notes.push_back(printable(record_path.native()) +
-                              " tells names and shapes: --arch and --source-shapes are not looked at");
-      }
+    } catch (const Error& error) {
+      ErrorDetails details = error.details();
+      details.message += file.is_of_these_files
+                             ? "; if it is the record of another output, move it away, and the tensors are "
+                               "restored without it"
+                             : "; it is the record of the whole folder: give the folder, or move the record "
+                               "away to restore this file without it";
+      throw Error(std::move(details));
     }
   }
 

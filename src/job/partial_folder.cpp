@@ -147,7 +147,8 @@ int lock_replaced_folder(const fs::path& folder) {
 }
 
 void remove_replaced_folder(const fs::path& folder) {
-  model::write_whole_file(folder / kMarkerName, "");
+  // A run without a record that was stopped after its rename has left one.
+  if (!fs::exists(folder / kMarkerName)) model::write_whole_file(folder / kMarkerName, "");
   remove_content(folder, false);
   fs::remove(folder);
 }

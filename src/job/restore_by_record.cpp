@@ -44,9 +44,7 @@ class Planner {
 
  private:
   [[noreturn]] void fail(ErrorCode code, const std::string& what) const {
-    throw Error(code, model::printable(record_name_) + ": " + what +
-                          ": the record does not fit the output; if it is of another one, move it away, and "
-                          "the tensors are restored without it");
+    throw Error(code, model::printable(record_name_) + ": the record does not fit the output: it " + what);
   }
 
   /// Every tensor that comes back gets its place; those of tied tensors are the places of what they are tied
@@ -135,7 +133,8 @@ class Planner {
     definition.layout = "comfyui";  // no files are named after units here
     definition.pattern_dict = record_.pattern_dict;
     auto assignment = model::assign_units(stored_, definition);
-    if (!assignment) fail(ErrorCode::kCorruptFile, "pattern_dict: " + assignment.error().message);
+    if (!assignment)
+      fail(ErrorCode::kCorruptFile, "has a pattern_dict that is of no use: " + assignment.error().message);
     std::map<std::string_view, const model::Unit*> assigned;
     for (const model::Unit& unit : assignment->units) assigned.emplace(unit.name, &unit);
 
@@ -170,7 +169,7 @@ class Planner {
   std::vector<std::vector<TensorPlace>> places_of(const model::StoredUnit& unit,
                                                   const model::Unit& assigned) {
     const auto fail_unit = [&](const std::string& what) {
-      fail(ErrorCode::kCorruptFile, "unit " + in_quotes(unit.name) + ": " + what);
+      fail(ErrorCode::kCorruptFile, "says of the unit " + in_quotes(unit.name) + " that " + what);
     };
     if (assigned.tensors.size() != unit.num_tensors()) {
       fail_unit("its tensors are " + std::to_string(assigned.tensors.size()) + ", but the output joins " +

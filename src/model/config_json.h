@@ -35,8 +35,9 @@ struct PlainConfig {
   bool describes_model = false;  ///< the text has more members than model_type
 };
 
-/// Undoes splice_dfloat11_config(). Whether a text that stood on one line ended with a line break before its
-/// brace is not known then; none is assumed. Errors: kCorruptFile, naming `file_name`.
+/// Undoes splice_dfloat11_config(). Whether there was a line break before the last brace is not known then:
+/// it is taken to have been there unless all else stands on one line. Errors: kCorruptFile, naming
+/// `file_name`.
 Result<PlainConfig> remove_dfloat11_config(const std::string& config, const std::string& file_name);
 
 }  // namespace weightpress::model

@@ -260,9 +260,11 @@ class RecordEvents final : public json::json_sax_t {
     has_shape_ = false;
   }
 
-  std::string of_tensor() {
-    const auto name = texts_.back().find("name");
-    return name == texts_.back().end() ? "a tensor " : "tensor " + in_quotes(name->second) + " ";
+  // While its shape is read.
+  std::string of_tensor() const {
+    const Texts& texts = texts_[texts_.size() - 2];
+    const auto name = texts.find("name");
+    return name == texts.end() ? "a tensor " : "tensor " + in_quotes(name->second) + " ";
   }
 
   static Dtype dtype_of(const std::string& name, const std::string& where) {

@@ -245,6 +245,37 @@ TEST_F(OutputFileTest, FileThatAppearsMeanwhileIsNotReplaced) {
   EXPECT_EQ(get(partial() / "x.safetensors"), "tensors");
 }
 
+TEST_F(OutputFolderTest, FolderWithoutARecordIsReplacedOnlyIfAllInItIsOurs) {
+  const std::vector<std::string> own = {"a.safetensors", "config.json"};
+  put(out() / "a.safetensors", "old");
+  expect_refused([&] { OutputFolder(out(), false, own); }, ErrorCode::kOutputExists, "--force");
+  put(out() / "tokenizer.json", "theirs");
+  expect_refused([&] { OutputFolder(out(), true, own); }, ErrorCode::kOutputExists, "'tokenizer.json'");
+  EXPECT_EQ(get(out() / "a.safetensors"), "old");
+  fs::remove(out() / "tokenizer.json");
+  put(out() / kMarkerName, "");  // a run was stopped just after the rename
+
+  OutputFolder output(out(), true, own);
+  put(output.file("a.safetensors"), "new");
+  EXPECT_EQ(output.finish(), "");
+  EXPECT_EQ(get(out() / "a.safetensors"), "new");
+  EXPECT_FALSE(fs::exists(out() / kMarkerName));
+  EXPECT_FALSE(fs::exists(partial()));
+}
+
+TEST_F(OutputFolderTest, FolderWithoutARecordIsKnownToBeOursUntilItHasItsName) {
+  {
+    OutputFolder output(out(), false, {"a"});
+    put(output.file("a"), "new");
+    put(out() / "theirs", "theirs");
+    expect_refused([&] { output.finish(); }, ErrorCode::kOutputExists, "appeared");
+  }
+  EXPECT_TRUE(fs::exists(partial() / kMarkerName));
+  fs::remove_all(out());
+  OutputFolder output(out(), false, {"a"});
+  EXPECT_TRUE(output.removed_remains());
+}
+
 TEST_F(OutputFolderTest, PathsAreResolvedAsTheKernelDoes) {
   fs::create_directories(folder_ / "far" / "sub");
   fs::create_directory_symlink(folder_ / "far" / "sub", folder_ / "link");
