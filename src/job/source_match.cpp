@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <weightpress/error.h>
@@ -12,6 +13,7 @@
 #include "model/bf16_cast.h"
 #include "model/config_json.h"
 #include "model/detection.h"
+#include "model/safetensors_header.h"
 #include "model/text.h"
 #include "model/unit_names.h"
 
@@ -291,50 +293,111 @@ class Matcher {
   std::size_t num_cast_ = 0;
 };
 
+class RecordComparison {
+ public:
+  RecordComparison(const model::Checkpoint& output, const model::Df11Survey& survey,
+                   const model::SourceRecord& record, const std::string& record_name)
+      : output_(output), survey_(survey), record_(record), record_name_(record_name) {}
+
+  std::vector<VerifyFailure> run() {
+    for (const model::RecordedFile& file : record_.files) {
+      for (const model::RecordedTensor& tensor : file.tensors) {
+        by_name_.emplace(tensor.name, &tensor);
+        if (tensor.fate == model::TensorFate::kInUnit)
+          sizes_[tensor.unit][tensor.stored_name] = size_of(tensor);
+        if (tensor.fate == model::TensorFate::kKept) check_kept(tensor);
+      }
+    }
+    for (const model::RecordedTiedUnit& tied : record_.tied_units)
+      if (const auto from = by_name_.find(tied.made_from); from != by_name_.end())
+        sizes_[tied.unit][tied.unit + ".weight"] = size_of(*from->second);
+    check_units();
+    return std::move(failures_);
+  }
+
+ private:
+  using SizesByName = std::map<std::string, std::uint64_t>;
+
+  static std::uint64_t size_of(const model::RecordedTensor& tensor) {
+    return model::checked_num_elements(tensor.shape).value();
+  }
+
+  void check_kept(const model::RecordedTensor& tensor) {
+    const model::SourceTensor* stored = output_.find(tensor.stored_name);
+    if (stored == nullptr) {
+      failures_.push_back(tensor_failure(tensor.stored_name, "tensor",
+                                         "is not in the output, but " + record_name_ + " lists it"));
+    } else if (stored->dtype != tensor.stored_dtype || stored->shape != tensor.shape) {
+      failures_.push_back(tensor_failure(tensor.stored_name, "shape",
+                                         "is " + type_and_shape(stored->dtype, stored->shape) + ", but in " +
+                                             record_name_ + " " +
+                                             type_and_shape(tensor.stored_dtype, tensor.shape)));
+    }
+  }
+
+  void check_units() {
+    std::set<std::string_view> missing;
+    for (const auto& [unit, tensors] : sizes_) missing.insert(unit);
+    for (const ErrorDetails& broken : survey_.broken) missing.erase(broken.unit);
+    const auto namer = model::UnitNamer::make(record_.pattern_dict);
+    for (const model::StoredUnit& unit : survey_.model.units) {
+      missing.erase(unit.name);
+      if (const auto known = sizes_.find(unit.name); known != sizes_.end())
+        check_splits(unit, known->second, namer ? namer->name(unit) : std::nullopt);
+    }
+    for (const std::string_view unit : missing)
+      fail(std::string(unit), "tensor", "is not in the output, but " + record_name_ + " lists it");
+  }
+
+  void check_splits(const model::StoredUnit& unit, const SizesByName& tensors,
+                    const std::optional<model::UnitNamer::Named>& named) {
+    if (unit.num_tensors() != tensors.size()) {
+      return fail(unit.name, "split",
+                  "split_positions: they split it into " + std::to_string(unit.num_tensors()) + ", but in " +
+                      record_name_ + " it holds " + std::to_string(tensors.size()));
+    }
+    std::vector<std::uint64_t> sizes;
+    std::uint64_t total = 0;
+    if (!named) return;  // the record's own patterns do not know it
+    for (const std::string& name : named->tensors) {
+      const auto found = tensors.find(name);
+      if (found == tensors.end()) return;
+      sizes.push_back(found->second);
+      total += found->second;
+    }
+    if (std::string problem = compare_splits(unit, sizes); !problem.empty()) {
+      fail(unit.name, "split", std::move(problem));
+    } else if (total != unit.num_weights) {
+      fail(unit.name, "shape",
+           "holds " + std::to_string(unit.num_weights) + " weights, but in " + record_name_ + " " +
+               std::to_string(total));
+    }
+  }
+
+  void fail(const std::string& unit, const char* kind, std::string message) {
+    failures_.push_back(unit_failure(unit, kind, std::move(message)));
+  }
+
+  const model::Checkpoint& output_;
+  const model::Df11Survey& survey_;
+  const model::SourceRecord& record_;
+  const std::string& record_name_;
+  std::map<std::string, const model::RecordedTensor*> by_name_;  // of the source
+  std::map<std::string, SizesByName> sizes_;                     // of units
+  std::vector<VerifyFailure> failures_;
+};
+
 }  // namespace
 
 SourceMatch match_source(const MatchRequest& request) {
   return Matcher(request).run();
 }
 
-std::vector<VerifyFailure> check_splits(const model::Df11Survey& survey, const model::SourceRecord& record) {
-  auto namer = model::UnitNamer::make(record.pattern_dict);
-  if (!namer) return {};
-  std::map<std::string, std::uint64_t> sizes;
-  std::map<std::string, std::string> made_from;
-  for (const model::RecordedTiedUnit& tied : record.tied_units)
-    made_from.emplace(tied.unit + ".weight", tied.made_from);
-  for (const model::RecordedFile& file : record.files) {
-    for (const model::RecordedTensor& tensor : file.tensors) {
-      std::uint64_t count = 1;
-      for (const std::uint64_t dimension : tensor.shape) count *= dimension;
-      sizes.emplace(tensor.fate == model::TensorFate::kInUnit ? tensor.stored_name : tensor.name, count);
-    }
-  }
-  std::vector<VerifyFailure> failures;
-  for (const model::StoredUnit& unit : survey.model.units) {
-    const auto named = namer->name(unit);
-    if (!named || named->tensors.empty()) continue;
-    std::vector<std::uint64_t> of_unit;
-    std::uint64_t total = 0;
-    for (const std::string& name : named->tensors) {
-      auto found = sizes.find(name);
-      if (const auto tied = made_from.find(name); found == sizes.end() && tied != made_from.end())
-        found = sizes.find(tied->second);
-      if (found == sizes.end()) break;
-      of_unit.push_back(found->second);
-      total += found->second;
-    }
-    if (of_unit.size() != unit.num_tensors()) continue;
-    std::string problem = compare_splits(unit, of_unit);
-    if (!problem.empty())
-      failures.push_back(unit_failure(unit.name, "split", std::move(problem)));
-    else if (total != unit.num_weights)
-      failures.push_back(unit_failure(unit.name, "shape",
-                                      "holds " + std::to_string(unit.num_weights) +
-                                          " weights, but its tensors have " + std::to_string(total)));
-  }
-  return failures;
+std::vector<VerifyFailure> compare_with_record(const model::Checkpoint& output,
+                                               const model::Df11Survey& survey,
+                                               const model::SourceRecord& record,
+                                               const std::string& record_name) {
+  return RecordComparison(output, survey, record, record_name).run();
 }
 
 }  // namespace weightpress::job

@@ -53,7 +53,11 @@ struct MatchRequest {
 /// Throws Error if no definition says how they belong together.
 SourceMatch match_source(const MatchRequest& request);
 
-/// Whether split_positions are those of the record's tensors.
-std::vector<VerifyFailure> check_splits(const model::Df11Survey& survey, const model::SourceRecord& record);
+/// What the record tells without the source: units and tensors that the output must hold, split_positions,
+/// dtypes and shapes.
+std::vector<VerifyFailure> compare_with_record(const model::Checkpoint& output,
+                                               const model::Df11Survey& survey,
+                                               const model::SourceRecord& record,
+                                               const std::string& record_name);
 
 }  // namespace weightpress::job

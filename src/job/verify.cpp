@@ -23,6 +23,7 @@
 #include "job/unit_decoder.h"
 #include "model/checkpoint.h"
 #include "model/df11_model.h"
+#include "model/tensor_hashes.h"
 #include "model/text.h"
 
 namespace weightpress {
@@ -51,8 +52,8 @@ class VerifyJob {
 
   VerifyReport run() {
     const auto start = std::chrono::steady_clock::now();
-    settle_level();
     read_record();
+    settle_level();
     match_source();
     count();
     for (const ErrorDetails& broken : survey_.broken) fail_unit(broken.unit, "header", broken.message);
@@ -90,7 +91,8 @@ class VerifyJob {
           ErrorCode::kUsage,
           "the level sample compares with the source: name it with --source, or choose --level structure");
     }
-    if (report_.level == VerifyLevel::kFull && !options_.source &&
+    const bool should_have_hashes = record_ && record_->has_hashes;  // those that lack are a failure then
+    if (report_.level == VerifyLevel::kFull && !options_.source && !should_have_hashes &&
         hashes_.num_files < output_.files().size()) {
       throw Error(ErrorCode::kUsage, printable(options_.path.native()) +
                                          ": the level full needs the source (--source), or hashes stored in "
@@ -139,7 +141,7 @@ class VerifyJob {
       add_failures(match_->failures);
       for (const auto& unit : match_->units) sources_[unit.stored] = &unit.unit;
     } else if (record_) {
-      add_failures(job::check_splits(survey_, *record_));
+      add_failures(job::compare_with_record(output_, survey_, *record_, record_name_));
     }
   }
 
@@ -392,7 +394,9 @@ class VerifyJob {
   // ---- hashes
 
   void check_hashes() {
-    if (hashes_.num_files == 0 || report_.level == VerifyLevel::kSample) return;
+    if (report_.level == VerifyLevel::kSample) return;
+    if (record_ && record_->has_hashes) miss_hashes();
+    if (hashes_.num_files == 0) return;
     const job::StoredHashesReport checked = job::check_stored_hashes(
         output_, num_threads_, [this](std::uint64_t bytes) { show_progress(bytes); });
     report_.num_hashed_files = checked.extent.num_files;
@@ -409,6 +413,17 @@ class VerifyJob {
                                   .tensor = failure.tensor,
                                   .kind = "hash",
                                   .message = failure.message});
+    }
+  }
+
+  /// The record says that every file has hashes.
+  void miss_hashes() {
+    for (std::size_t f = 0; f < output_.files().size(); ++f) {
+      if (model::has_stored_hashes(output_.metadata_json(f))) continue;
+      report_.failures.push_back({.kind = "hash",
+                                  .message = printable(output_.files()[f].path().native()) +
+                                             ": holds no hashes, but " + record_name_ +
+                                             " says that it does"});
     }
   }
 

@@ -28,6 +28,7 @@ constexpr std::string_view kFileSuffix = ".safetensors";
 // An object or list of the record that is read; all others are skipped.
 enum class Place : std::uint8_t {
   kRoot,
+  kOptions,
   kDefinition,
   kPatternDict,
   kAttributes,
@@ -42,7 +43,7 @@ enum class Place : std::uint8_t {
   kSkipped
 };
 
-enum class Kind : std::uint8_t { kText, kNumber, kObject, kList, kNull, kOther };
+enum class Kind : std::uint8_t { kText, kNumber, kFlag, kObject, kList, kNull, kOther };
 
 struct Member {
   Place in;
@@ -55,6 +56,8 @@ constexpr std::array kMembers = {
     Member{Place::kRoot, "weightpress", Kind::kText, {}},
     Member{Place::kRoot, "format", Kind::kText, {}},
     Member{Place::kRoot, "layout", Kind::kText, {}},
+    Member{Place::kRoot, "options", Kind::kObject, Place::kOptions},
+    Member{Place::kOptions, "hashes", Kind::kFlag, {}},
     Member{Place::kRoot, "definition", Kind::kObject, Place::kDefinition},
     Member{Place::kRoot, "source_files", Kind::kList, Place::kFiles},
     Member{Place::kRoot, "tied_units", Kind::kList, Place::kTiedUnits},
@@ -117,7 +120,10 @@ class RecordEvents final : public json::json_sax_t {
     if (in() == Place::kFile && key_ == "metadata") return true;
     return expect(Kind::kNull), true;
   }
-  bool boolean(bool) override { return expect(Kind::kOther), true; }
+  bool boolean(bool value) override {
+    if (expect(Kind::kFlag) != nullptr) record.has_hashes = value;
+    return true;
+  }
   bool number_integer(json::number_integer_t) override { return expect(Kind::kOther), true; }
   bool number_float(json::number_float_t, const std::string&) override { return expect(Kind::kOther), true; }
   bool binary(json::binary_t&) override { return expect(Kind::kOther), true; }
@@ -197,6 +203,7 @@ class RecordEvents final : public json::json_sax_t {
     fail(name + " must be " +
          (found->kind == Kind::kText     ? "a string"
           : found->kind == Kind::kNumber ? "a number of 0 or more"
+          : found->kind == Kind::kFlag   ? "true or false"
           : found->kind == Kind::kList   ? "a list"
                                          : "an object"));
   }

@@ -53,6 +53,7 @@ struct RecordedTiedUnit {
 
 struct SourceRecord {
   std::string layout;
+  bool has_hashes = false;                ///< they were stored in every file of the output
   std::vector<UnitPattern> pattern_dict;  ///< of the definition
   std::vector<RecordedFile> files;
   std::vector<RecordedTiedUnit> tied_units;

@@ -27,6 +27,11 @@ class Fault:
     def apply(self, unit):
         return {**unit, **self.changes}
 
+    @property
+    def is_bit_flip(self):
+        """Of the bitstream."""
+        return self.bits is not None and self.bits[0] == self.bits[1]
+
 
 @dataclasses.dataclass
 class Place:
@@ -234,6 +239,7 @@ class Judge:
         self.runs = code_runs(self.unit["luts"])
         self.weights = self.decode(self.unit, self.chain)
         self.used_entries = self.entries_met()
+        self.place_of_sound = None
         self.place_of_sound = self.look(self.unit, self.chain).place  # the official tables may hang the kernel
 
     @staticmethod
@@ -250,14 +256,12 @@ class Judge:
         table, met, at = np.zeros(len(self.chain.starts), np.int64), set(), self.chain.starts
         if self.chain.failed:
             at, table = np.append(at, self.chain.stop), np.append(table, 0)
-        while len(at):
+        for _ in range(4):
             byte = (padded[at // 8] << 8 | padded[at // 8 + 1]) >> (8 - at % 8) & 255
             met |= set((256 * table + byte).tolist())
             value = luts[table, byte].astype(np.int64)
             deeper = (value >= 240) & (256 - value < len(luts) - 1)
             at, table = at[deeper] + 8, 256 - value[deeper]
-            if len(met) > 256 * len(luts):
-                break
         return met
 
     def judge(self, fault):
@@ -302,7 +306,7 @@ class Judge:
         if unit["luts"] != self.unit["luts"]:
             runs = code_runs(unit["luts"])
             if not all(runs.values()):
-                return Verdict(Place({"table", *CODING_KINDS}))
+                return Verdict(Place({"table"}))
             undecided = any(runs[exponent] < self.runs.get(exponent, 1) for exponent in runs)
 
         starts = chain.starts[:num_weights]
@@ -315,7 +319,9 @@ class Judge:
             window = chain.stop // WINDOW_BITS
             found.append((window // WINDOWS, window, Place({"stream"}, {window // WINDOWS}, {window})))
         if (total is None and not chain.failed) or (total is not None and -(-total // 8) != num_bytes):
-            found.append((last_chunk, last_chunk * WINDOWS + WINDOWS - 1, Place(CODING_KINDS, {last_chunk})))
+            # It ends too early, in the chunk of the last code, or goes on beyond the last byte.
+            chunk = last_chunk if total is None else min((total - 1) // CHUNK_BITS, last_chunk)
+            found.append((chunk, chunk * WINDOWS + WINDOWS - 1, Place(CODING_KINDS, {chunk, last_chunk})))
 
         if total is None and chain.failed:  # up to the window in which there is no code
             known_starts, known = np.append(starts, chain.stop), chain.stop // WINDOW_BITS + 1
@@ -347,7 +353,18 @@ class Judge:
             chunks = {chunk, min(entry, last_chunk)} if unit["output_positions"] != self.unit["output_positions"] else {chunk}
             found.append((chunk, chunk * WINDOWS + WINDOWS, Place({"position", "stream"}, chunks)))
         if found:
-            return Verdict(min(found, key=lambda item: item[:2])[2])
+            place = min(found, key=lambda item: item[:2])[2]
+            # Where one number disagrees with all else, it is told that the number is wrong and not the stream. (Not of the
+            # first weight of the last chunk: with another, the stream may end in the same byte.)
+            sound_positions = np.frombuffer(self.unit["output_positions"], "<u4").astype(np.int64)
+            changed = {buffer for buffer in BUFFERS if unit[buffer] != self.unit[buffer]}
+            if self.place_of_sound is None and changed == {"gaps"} and (stored != read_gaps(self.unit["gaps"])).sum() == 1:
+                place.kinds = {"gap"}
+            if self.place_of_sound is None and changed == {"output_positions"} and len(positions) == len(sound_positions):
+                wrong = np.flatnonzero(positions != sound_positions)
+                if len(wrong) == 1 and (wrong[0] != last_chunk or wrong[0] == len(positions) - 1):
+                    place.kinds = {"position"}
+            return Verdict(place)
 
         if np.diff(right).max() > MAX_CHUNK_WEIGHTS:
             return Verdict(Place({"limit"}))

@@ -14,7 +14,7 @@ using testing::IsEmpty;
 constexpr std::string_view kRecord = R"({
  "weightpress": "0.3.0", "format": "df11", "layout": "comfyui",
  "definition": {"name": "def", "pattern_dict": {"z": [], "b\\.\\d+": ["q", "k"]}},
- "options": {"luts": "compat", "later": [1, {"tensors": null}]},
+ "options": {"luts": "compat", "hashes": true, "later": [1, {"tensors": null}]},
  "source_files": [
   {"name": "1.safetensors", "metadata": {"z": "1", "a": "\u00e9\"\u0000", "format": "pt"}, "tensors": [
    {"name": "p.b.0.q.weight", "dtype": "BF16", "shape": [2, 0, 7], "unit": "b.0", "renamed": "b.0.q.weight"},
@@ -50,6 +50,7 @@ TEST(SourceRecord, WhatItTells) {
   const auto record = parse_source_record(std::string(kRecord), "weightpress.json");
   ASSERT_TRUE(record) << record.error().message;
   EXPECT_EQ(record->layout, "comfyui");
+  EXPECT_TRUE(record->has_hashes);
   ASSERT_EQ(record->pattern_dict.size(), 2u);  // in the record's order, which decides between patterns
   EXPECT_EQ(record->pattern_dict[0].pattern, "z");
   EXPECT_THAT(record->pattern_dict[0].attributes, IsEmpty());
@@ -96,6 +97,7 @@ TEST(SourceRecord, WhatIsMissingOrOfAnotherKind) {
   EXPECT_THAT(rejection(R"("weightpress")", R"("other")"), HasSubstr("has no weightpress"));
   EXPECT_THAT(rejection(R"("df11")", R"("tile-ans")"), HasSubstr("about the format 'tile-ans'"));
   EXPECT_THAT(rejection(R"("comfyui")", "7"), HasSubstr("layout must be a string"));
+  EXPECT_THAT(rejection(R"("hashes": true)", R"("hashes": "no")"), HasSubstr("hashes must be true or false"));
   EXPECT_THAT(rejection(R"("definition")", R"("def")"), HasSubstr("has no definition"));
   EXPECT_THAT(rejection(R"({"z": [], "b\\.\\d+": ["q", "k"]})", "{}"), HasSubstr("pattern_dict is missing"));
   EXPECT_THAT(rejection(R"(["q", "k"])", R"(["q", 1])"),
