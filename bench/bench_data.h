@@ -65,6 +65,24 @@ inline void report(benchmark::State& state, double memcpy_rate) {
   state.counters["of_memcpy"] = benchmark::Counter(2 * weights / memcpy_rate, benchmark::Counter::kIsRate);
 }
 
+/// Registers BM_<stage>/<kind>/<size>/cpu<threads>. prepare(kind, threads) makes and checks the data;
+/// Stages(threads) does the work of body(data, stages), which is timed.
+template <class Stages, class Prepare, class Body>
+void add(const std::string& stage, const WeightKind& kind, int threads, Prepare prepare, Body body) {
+  const std::string name = "BM_" + stage + "/" + kind.name + "/" + std::to_string(num_weights()) + "/cpu" +
+                           std::to_string(threads);
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [=](benchmark::State& state) {
+                                 auto& data = prepare(kind, threads);
+                                 const double memcpy_rate = memcpy_bytes_per_second(data.weights);
+                                 Stages stages(threads);
+                                 for (auto _ : state) body(data, stages);
+                                 report(state, memcpy_rate);
+                               })
+      ->Unit(benchmark::kMillisecond)
+      ->UseRealTime();
+}
+
 inline int run_all(int argc, char** argv, int threads) {
   benchmark::AddCustomContext("threads", std::to_string(threads));
   benchmark::AddCustomContext("compiler", __VERSION__);

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -70,22 +69,9 @@ Data& prepare(const bench::WeightKind& kind, int threads) {
 }
 
 void register_all(int threads) {
-  const std::string backend = "cpu" + std::to_string(threads);
   for (const bench::WeightKind& kind : bench::kWeightKinds) {
-    const auto add = [&](const std::string& stage_name,
-                         const std::function<void(Data&, host::HostDecodeStage&)>& body) {
-      const std::string name =
-          "BM_" + stage_name + "/" + kind.name + "/" + std::to_string(bench::num_weights()) + "/" + backend;
-      benchmark::RegisterBenchmark(name.c_str(),
-                                   [=](benchmark::State& state) {
-                                     Data& data = prepare(kind, threads);
-                                     const double memcpy_rate = bench::memcpy_bytes_per_second(data.weights);
-                                     host::HostDecodeStage stage(threads);
-                                     for (auto _ : state) body(data, stage);
-                                     bench::report(state, memcpy_rate);
-                                   })
-          ->Unit(benchmark::kMillisecond)
-          ->UseRealTime();
+    const auto add = [&](const char* stage, auto body) {
+      bench::add<host::HostDecodeStage>(stage, kind, threads, prepare, body);
     };
     add("CheckLengths", [](Data& data, host::HostDecodeStage& stage) {
       must_be_ok(stage.decode(data.arguments()).wait(), "lengths");

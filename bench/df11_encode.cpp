@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -92,20 +91,9 @@ Data& prepare(const bench::WeightKind& kind, int threads) {
 }
 
 void register_all(int threads) {
-  const std::string backend = "cpu" + std::to_string(threads);
-  const std::string size = std::to_string(num_weights());
   for (const bench::WeightKind& kind : bench::kWeightKinds) {
-    const auto add = [&](const std::string& stage, std::function<void(Data&, host::HostStages&)> body) {
-      benchmark::RegisterBenchmark(("BM_" + stage + "/" + kind.name + "/" + size + "/" + backend).c_str(),
-                                   [=](benchmark::State& state) {
-                                     Data& data = prepare(kind, threads);
-                                     const double memcpy_rate = bench::memcpy_bytes_per_second(data.weights);
-                                     host::HostStages stages(threads);
-                                     for (auto _ : state) body(data, stages);
-                                     bench::report(state, memcpy_rate);
-                                   })
-          ->Unit(benchmark::kMillisecond)
-          ->UseRealTime();
+    const auto add = [&](const char* stage, auto body) {
+      bench::add<host::HostStages>(stage, kind, threads, prepare, body);
     };
     add("Memcpy", [](Data& data, host::HostStages&) {
       static std::vector<std::uint16_t> copy(num_weights());

@@ -12,6 +12,7 @@
 #include "cli/console.h"
 #include "cli/progress.h"
 #include "cli/report_file.h"
+#include "cli/run_options.h"
 #include "model/text.h"
 
 namespace weightpress::cli {
@@ -20,12 +21,10 @@ namespace {
 struct CompressArguments {
   CompressOptions options;
   std::string luts = "compat";
-  std::string device = "auto";
-  std::string progress = "auto";
+  RunOptions run;
   std::filesystem::path report;
   bool safe = false;
   bool fast = false;
-  bool quiet = false;
 };
 
 std::string percent(std::uint64_t part, std::uint64_t whole) {
@@ -128,15 +127,11 @@ int run(CompressArguments& arguments) {
   CompressOptions& options = arguments.options;
   options.luts = arguments.luts == "safe" ? LutFill::kSafe : LutFill::kCompat;
   options.verify = !arguments.fast;
-  const ReportInput input{options, arguments.device, arguments.fast};
-  if (options.output.native().starts_with('-')) {
-    throw Error(ErrorCode::kUsage, "the output " + options.output.string() +
-                                       " looks like an option: if that is its name, write ./" +
-                                       options.output.string());
-  }
+  const ReportInput input{options, arguments.run.device, arguments.fast};
+  check_output_name(options.output);
   const bool reports = !arguments.report.empty();
   if (reports) prepare_report(arguments.report, options);
-  ProgressPrinter progress(progress_mode(arguments.progress, arguments.quiet));
+  ProgressPrinter progress(arguments.run.progress_mode());
   std::size_t num_notes = 0, num_dropped = 0;
   options.on_planned = [&](const CompressReport& report) {
     num_notes = report.notes.size();
@@ -147,9 +142,7 @@ int run(CompressArguments& arguments) {
     progress.show({phase_name(state.phase), state.unit, state.units_done, state.num_units, state.bytes_done,
                    state.total_bytes});
   };
-  const std::filesystem::path output =  // without a slash at the end
-      options.output.has_filename() ? options.output : options.output.parent_path();
-  set_unfinished_output(output.string() + ".partial");
+  set_unfinished_output(partial_path(options.output));
   CompressReport report;
   try {
     report = compress(options);
@@ -161,7 +154,7 @@ int run(CompressArguments& arguments) {
   set_unfinished_output({});
   progress.clear();
   print_notes(report, num_notes, num_dropped);
-  if (!arguments.quiet) print_summary(report, arguments);
+  if (!arguments.run.quiet) print_summary(report, arguments);
   if (!reports || try_write_report([&] { write_report(arguments.report, input, report); })) return kExitDone;
   note("the output is complete");
   return kExitImpossible;
@@ -183,12 +176,8 @@ void add_compress_command(CLI::App& app, Action& action) {
   command->add_option("--layout", options.layout, "files that are written (default: the definition's)")
       ->check(CLI::IsMember({"transformers", "diffusers", "diffusers-single", "comfyui"}))
       ->option_text("LAYOUT");
-  command->add_option("--device", arguments->device, "cpu is the only one yet, so auto is cpu")
-      ->check(CLI::IsMember({"auto", "cpu"}))
-      ->option_text("auto|cpu");
-  command->add_option("--threads", options.num_threads, "CPU threads (default: all); the bytes stay the same")
-      ->check(CLI::Range(1, 1024))
-      ->option_text("N");
+  add_machine_options(*command, arguments->run, options.num_threads,
+                      "CPU threads (default: all); the bytes stay the same");
   command->add_flag("--safe", arguments->safe,
                     "read each unit back and compare it before it counts (default)");
   command->add_flag("--fast", arguments->fast, "do not read back")->excludes("--safe");
@@ -205,10 +194,7 @@ void add_compress_command(CLI::App& app, Action& action) {
   command->add_flag("--hashes", options.hashes, "store SHA-256 of every tensor and header in the files");
   command->add_flag("--force", options.force, "replace OUT if it is there");
   command->add_option("--report", arguments->report, "write what was done as JSON")->option_text("FILE.json");
-  command->add_option("--progress", arguments->progress, "auto, bar, plain or none, on standard error")
-      ->check(CLI::IsMember({"auto", "bar", "plain", "none"}))
-      ->option_text("MODE");
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress, no summary");
+  add_progress_options(*command, arguments->run, "no progress, no summary");
   command->footer(
       "Example:\n  weightpress compress Qwen3-8B -o Qwen3-8B-DF11\n\n"
       "Everything is written to OUT.partial, which becomes OUT by one rename.\n"

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/progress.h"
+#include "cli/run_options.h"
 #include "model/text.h"
 
 namespace weightpress::cli {
@@ -17,9 +18,7 @@ namespace {
 
 struct DecompressArguments {
   DecompressOptions options;
-  std::string device = "auto";
-  std::string progress = "auto";
-  bool quiet = false;
+  RunOptions run;
 };
 
 void print_plan(const DecompressReport& report) {
@@ -58,12 +57,8 @@ void print_summary(const DecompressReport& report, const std::filesystem::path& 
 
 int run(DecompressArguments& arguments) {
   DecompressOptions& options = arguments.options;
-  if (options.output.native().starts_with('-')) {
-    throw Error(ErrorCode::kUsage, "the output " + options.output.string() +
-                                       " looks like an option: if that is its name, write ./" +
-                                       options.output.string());
-  }
-  ProgressPrinter progress(progress_mode(arguments.progress, arguments.quiet));
+  check_output_name(options.output);
+  ProgressPrinter progress(arguments.run.progress_mode());
   std::size_t num_notes = 0;
   options.on_planned = [&](const DecompressReport& report) {
     num_notes = report.notes.size();
@@ -73,16 +68,14 @@ int run(DecompressArguments& arguments) {
     progress.show({state.phase == DecompressPhase::kDecoding ? "decompressing" : "copying", state.unit,
                    state.units_done, state.num_units, state.bytes_done, state.total_bytes});
   };
-  const std::filesystem::path output =  // without a slash at the end
-      options.output.has_filename() ? options.output : options.output.parent_path();
-  set_unfinished_output(output.string() + ".partial");
+  set_unfinished_output(partial_path(options.output));
   const DecompressReport report = decompress(options);
   set_unfinished_output({});
   progress.clear();
   for (std::size_t i = num_notes; i < report.notes.size(); ++i) note(report.notes[i]);
   if (report.removed_remains) note("the remains of an earlier run that did not end were removed");
   if (!report.old_output_left.empty()) note(report.old_output_left);
-  if (!arguments.quiet) print_summary(report, options.output);
+  if (!arguments.run.quiet) print_summary(report, options.output);
   return kExitDone;
 }
 
@@ -105,17 +98,9 @@ void add_decompress_command(CLI::App& app, Action& action) {
       ->add_option("--source-shapes", options.source_shapes,
                    "without weightpress.json: shapes, from a safetensors file or folder, or a .json")
       ->option_text("PATH");
-  command->add_option("--device", arguments->device, "cpu is the only one yet, so auto is cpu")
-      ->check(CLI::IsMember({"auto", "cpu"}))
-      ->option_text("auto|cpu");
-  command->add_option("--threads", options.num_threads, "CPU threads (default: all)")
-      ->check(CLI::Range(1, 1024))
-      ->option_text("N");
+  add_machine_options(*command, arguments->run, options.num_threads, "CPU threads (default: all)");
   command->add_flag("--force", options.force, "replace DIR if an earlier run wrote it");
-  command->add_option("--progress", arguments->progress, "auto, bar, plain or none, on standard error")
-      ->check(CLI::IsMember({"auto", "bar", "plain", "none"}))
-      ->option_text("MODE");
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress, no summary");
+  add_progress_options(*command, arguments->run, "no progress, no summary");
   command->footer(
       "Example:\n  weightpress decompress Qwen3-8B-DF11 -o Qwen3-8B\n\n"
       "With the weightpress.json that compress wrote, tensors come back under their names, in their\n"

@@ -75,11 +75,4 @@ void ProgressPrinter::clear() {
   line_shown_ = false;
 }
 
-ProgressPrinter::Mode progress_mode(std::string_view name, bool quiet) {
-  using Mode = ProgressPrinter::Mode;
-  if (quiet || name == "none") return Mode::kNone;
-  if (name == "bar") return Mode::kBar;
-  return name == "plain" ? Mode::kPlain : Mode::kAuto;
-}
-
 }  // namespace weightpress::cli

@@ -36,7 +36,4 @@ class ProgressPrinter {
   Clock::time_point last_shown_ = start_;
 };
 
-/// The mode that --progress names; with --quiet there is no progress.
-ProgressPrinter::Mode progress_mode(std::string_view name, bool quiet);
-
 }  // namespace weightpress::cli

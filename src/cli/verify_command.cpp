@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/progress.h"
+#include "cli/run_options.h"
 #include "model/json_writer.h"
 #include "model/text.h"
 
@@ -24,10 +25,8 @@ struct VerifyArguments {
   std::string source;
   std::string level;
   std::optional<std::uint64_t> seed;
-  std::string device = "auto";
-  std::string progress = "auto";
+  RunOptions run;
   bool json = false;
-  bool quiet = false;
 };
 
 const char* level_name(VerifyLevel level) {
@@ -140,7 +139,7 @@ int run(VerifyArguments& arguments) {
   if (arguments.level == "sample") options.level = VerifyLevel::kSample;
   if (arguments.level == "full") options.level = VerifyLevel::kFull;
   options.seed = arguments.seed;
-  ProgressPrinter progress(progress_mode(arguments.progress, arguments.quiet));
+  ProgressPrinter progress(arguments.run.progress_mode());
   options.on_progress = [&progress](const VerifyProgress& state) {
     progress.show(
         {"verifying", state.unit, state.units_done, state.num_units, state.bytes_done, state.total_bytes});
@@ -152,7 +151,7 @@ int run(VerifyArguments& arguments) {
     print(as_json(report, arguments));
   } else {
     for (const VerifyFailure& failure : report.failures) print(failure_line(failure));
-    if (!arguments.quiet) print(summary(report, arguments));
+    if (!arguments.run.quiet) print(summary(report, arguments));
   }
   return report.ok() ? kExitDone : kExitCorrupt;
 }
@@ -178,17 +177,9 @@ void add_verify_command(CLI::App& app, Action& action) {
       ->add_option("--arch", options.arch, "which tensors a unit holds: a definition's name, a file, or auto")
       ->capture_default_str()
       ->type_name("NAME");
-  command->add_option("--device", arguments->device, "cpu is the only one yet, so auto is cpu")
-      ->check(CLI::IsMember({"auto", "cpu"}))
-      ->option_text("auto|cpu");
-  command->add_option("--threads", options.num_threads, "CPU threads (default: all)")
-      ->check(CLI::Range(1, 1024))
-      ->option_text("N");
+  add_machine_options(*command, arguments->run, options.num_threads, "CPU threads (default: all)");
   command->add_flag("--json", arguments->json, "one JSON object with every failure");
-  command->add_option("--progress", arguments->progress, "auto, bar, plain or none, on standard error")
-      ->check(CLI::IsMember({"auto", "bar", "plain", "none"}))
-      ->option_text("MODE");
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress, no summary: failures only");
+  add_progress_options(*command, arguments->run, "no progress, no summary: failures only");
   command->footer(
       "Example:\n  weightpress verify Qwen3-8B-DF11 --source Qwen3-8B\n\n"
       "structure: all that needs no source, also whether the official kernel can take it. sample: some\n"

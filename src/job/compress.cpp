@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "host/host_stages.h"
 #include "job/checkpoint_source.h"
 #include "job/coding_options.h"
+#include "job/machine_trouble.h"
 #include "job/model_plan.h"
 #include "job/output.h"
 #include "job/output_record.h"
@@ -618,7 +618,7 @@ class CompressJob {
 }  // namespace
 
 CompressReport compress(const CompressOptions& options) {
-  try {
+  return job::telling_trouble(options.source, "to compress it", [&] {
     job::check_identity_options(options.luts, options.strict_identity);
     if (options.strict_identity && options.hashes) {
       throw Error(
@@ -631,14 +631,7 @@ CompressReport compress(const CompressOptions& options) {
                                          ": it must be transformers, diffusers, diffusers-single or comfyui");
     }
     return CompressJob(options).run();
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::kOutOfMemory,
-                printable(options.source.native()) +
-                    ": there is not enough memory to compress it: close other programs or use "
-                    "a machine with more");
-  } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorCode::kIo, printable(error.path1().native()) + ": " + error.code().message());
-  }
+  });
 }
 
 }  // namespace weightpress

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <new>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include "host/decode.h"
 #include "host/host_stages.h"
+#include "job/machine_trouble.h"
 #include "job/model_plan.h"
 #include "job/output.h"
 #include "job/output_record.h"
@@ -333,16 +333,8 @@ class DecompressJob {
 }  // namespace
 
 DecompressReport decompress(const DecompressOptions& options) {
-  try {
-    return DecompressJob(options).run();
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::kOutOfMemory,
-                printable(options.source.native()) +
-                    ": there is not enough memory to decompress it: close other programs or use a machine "
-                    "with more");
-  } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorCode::kIo, printable(error.path1().native()) + ": " + error.code().message());
-  }
+  return job::telling_trouble(options.source, "to decompress it",
+                              [&] { return DecompressJob(options).run(); });
 }
 
 }  // namespace weightpress

@@ -21,12 +21,6 @@ using model::in_quotes;
 using model::RecordedTensor;
 using model::TensorFate;
 
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 class Planner {
  public:
   Planner(const model::Checkpoint& checkpoint, const model::Df11Model& model,
@@ -89,9 +83,9 @@ class Planner {
       if (stored.dtype != tensor.stored_dtype || stored.shape != tensor.shape) {
         fail(ErrorCode::kCorruptFile, "says that the tensor " + in_quotes(stored.name) + " is " +
                                           std::string(model::dtype_name(tensor.stored_dtype)) + " " +
-                                          shape_text(tensor.shape) + ", but in the output it is " +
+                                          model::shape_text(tensor.shape) + ", but in the output it is " +
                                           std::string(model::dtype_name(stored.dtype)) + " " +
-                                          shape_text(stored.shape));
+                                          model::shape_text(stored.shape));
       }
       plan_.copies.push_back({index, places_.at(&tensor)});
       by_stored_name.erase(found);

@@ -31,14 +31,8 @@ VerifyFailure tensor_failure(const std::string& tensor, const char* kind, std::s
   return {.unit = {}, .tensor = tensor, .kind = kind, .message = std::move(message)};
 }
 
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 std::string type_and_shape(Dtype dtype, const std::vector<std::uint64_t>& shape) {
-  return std::string(model::dtype_name(dtype)) + " " + shape_text(shape);
+  return std::string(model::dtype_name(dtype)) + " " + model::shape_text(shape);
 }
 
 /// The first place where the unit is not split as its tensors end; empty: none.

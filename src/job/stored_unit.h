@@ -10,6 +10,16 @@
 
 namespace weightpress::job {
 
+/// The same buffer as the model's files have it.
+constexpr model::Df11Buffer df11_buffer(UnitBuffer buffer) {
+  return static_cast<model::Df11Buffer>(buffer);
+}
+static_assert(df11_buffer(UnitBuffer::kLuts) == model::Df11Buffer::kLuts &&
+              df11_buffer(UnitBuffer::kEncodedExponent) == model::Df11Buffer::kEncodedExponent &&
+              df11_buffer(UnitBuffer::kSignMantissa) == model::Df11Buffer::kSignMantissa &&
+              df11_buffer(UnitBuffer::kOutputPositions) == model::Df11Buffer::kOutputPositions &&
+              df11_buffer(UnitBuffer::kGaps) == model::Df11Buffer::kGaps);
+
 /// Where the buffers of a stored unit are read from: a file, an output in the making, memory.
 class UnitBytes {
  public:

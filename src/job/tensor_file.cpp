@@ -24,13 +24,6 @@ using model::Df11Buffer;
 
 // The buffers that the codec makes; split_positions is the sixth.
 constexpr std::size_t kNumCodecBuffers = model::kNumDf11Buffers - 1;
-static_assert(static_cast<int>(UnitBuffer::kLuts) == static_cast<int>(Df11Buffer::kLuts) &&
-              static_cast<int>(UnitBuffer::kEncodedExponent) ==
-                  static_cast<int>(Df11Buffer::kEncodedExponent) &&
-              static_cast<int>(UnitBuffer::kSignMantissa) == static_cast<int>(Df11Buffer::kSignMantissa) &&
-              static_cast<int>(UnitBuffer::kOutputPositions) ==
-                  static_cast<int>(Df11Buffer::kOutputPositions) &&
-              static_cast<int>(UnitBuffer::kGaps) == static_cast<int>(Df11Buffer::kGaps));
 
 std::string buffer_name(const model::Unit& unit, Df11Buffer buffer) {
   return unit.name + "." + std::string(model::df11_buffer_name(buffer));
@@ -86,7 +79,8 @@ std::size_t TensorFile::add_unit(const model::Unit& unit, const df11::UnitPlan& 
   auto place = std::make_unique<UnitPlace>(*this);
   place->first_spec = specs_.size();
   for (std::size_t buffer = 0; buffer < kNumCodecBuffers; ++buffer)
-    specs_.push_back({buffer_name(unit, static_cast<Df11Buffer>(buffer)), Dtype::kU8, shapes[buffer]});
+    specs_.push_back(
+        {buffer_name(unit, df11_buffer(static_cast<UnitBuffer>(buffer))), Dtype::kU8, shapes[buffer]});
   std::int64_t end = 0;
   for (std::size_t i = 0; i + 1 < unit.tensors.size(); ++i) {
     end += static_cast<std::int64_t>(view_.tensors[unit.tensors[i]].num_elements);

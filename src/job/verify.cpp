@@ -4,7 +4,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <new>
 #include <random>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "host/host_stages.h"
 #include "job/checkpoint_source.h"
 #include "job/chunk_sample.h"
+#include "job/machine_trouble.h"
 #include "job/parallel_io.h"
 #include "job/process_memory.h"
 #include "job/record_file.h"
@@ -475,13 +475,9 @@ class VerifyJob {
 
 }  // namespace
 
-VerifyReport verify(const VerifyOptions& options) try {
-  return VerifyJob(options).run();
-} catch (const std::bad_alloc&) {
-  throw Error(ErrorCode::kOutOfMemory,
-              printable(options.path.native()) + ": there is not enough memory for what its headers list");
-} catch (const fs::filesystem_error& error) {
-  throw Error(ErrorCode::kIo, printable(error.path1().native()) + ": " + error.code().message());
+VerifyReport verify(const VerifyOptions& options) {
+  return job::telling_trouble(options.path, "for what its headers list",
+                              [&] { return VerifyJob(options).run(); });
 }
 
 }  // namespace weightpress

@@ -46,17 +46,13 @@ std::string giga(std::uint64_t count) {
 }
 
 bool holds(const DetectionRule& rule, const ModelView& view, const std::optional<SourceConfig>& config) {
-  const auto is_there = [&](const std::string& name) {
-    const auto tensor = view.find(name);
-    return tensor && !view.tensors[*tensor].is_tied_copy;
-  };
-  return std::ranges::all_of(rule.all, is_there) && std::ranges::none_of(rule.none, is_there) &&
-         std::ranges::all_of(rule.config, [&](const auto& condition) {
-           if (!config) return false;
-           const auto found = config->strings.find(condition.first);
-           return found != config->strings.end() &&
-                  NamePattern::compile(condition.second).value().matches(found->second);
-         });
+  return rule_holds(
+      rule,
+      [&](const std::string& name) {
+        const auto tensor = view.find(name);
+        return tensor && !view.tensors[*tensor].is_tied_copy;
+      },
+      config);
 }
 
 /// Unit names with the source tensors of each, and what is left out: all that decides the bytes.
@@ -217,6 +213,17 @@ class Detector {
 };
 
 }  // namespace
+
+bool rule_holds(const DetectionRule& rule, const std::function<bool(const std::string&)>& is_there,
+                const std::optional<SourceConfig>& config) {
+  return std::ranges::all_of(rule.all, is_there) && std::ranges::none_of(rule.none, is_there) &&
+         std::ranges::all_of(rule.config, [&](const auto& condition) {
+           if (!config) return false;
+           const auto found = config->strings.find(condition.first);
+           return found != config->strings.end() &&
+                  NamePattern::compile(condition.second).value().matches(found->second);
+         });
+}
 
 Result<Detection> detect_definition(const Checkpoint& checkpoint, const std::optional<SourceConfig>& config) {
   return Detector(checkpoint, config).run();

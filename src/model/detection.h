@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,10 @@ struct Detection {
   std::string why;  ///< a clause, e.g. "its tensors include 'vector_in.in_layer.weight'"
   std::vector<AlsoFits> also_fits;
 };
+
+/// Whether the rule's conditions hold of a model with the tensors of which is_there() tells.
+bool rule_holds(const DetectionRule& rule, const std::function<bool(const std::string&)>& is_there,
+                const std::optional<SourceConfig>& config);
 
 /// Tries all that list_architectures() names. Errors: kNotFound if none belongs to the model.
 Result<Detection> detect_definition(const Checkpoint& checkpoint, const std::optional<SourceConfig>& config);

@@ -25,12 +25,6 @@ static_assert(std::endian::native == std::endian::little);
 
 using FoundBuffers = std::array<std::optional<std::size_t>, kNumDf11Buffers>;
 
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return printable(text + "]");
-}
-
 // The checks of one unit, in the order in which each relies on those before.
 class UnitReader {
  public:

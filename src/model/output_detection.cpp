@@ -7,6 +7,7 @@
 #include <weightpress/error.h>
 
 #include "model/architectures.h"
+#include "model/detection.h"
 #include "model/name_pattern.h"
 #include "model/unit_names.h"
 
@@ -41,14 +42,7 @@ std::optional<std::vector<std::string>> names_of(const ModelDefinition& definiti
 
 bool holds(const DetectionRule& rule, const std::set<std::string_view>& names,
            const std::optional<SourceConfig>& config) {
-  const auto is_there = [&](const std::string& name) { return names.contains(name); };
-  return std::ranges::all_of(rule.all, is_there) && std::ranges::none_of(rule.none, is_there) &&
-         std::ranges::all_of(rule.config, [&](const auto& condition) {
-           if (!config) return false;
-           const auto found = config->strings.find(condition.first);
-           return found != config->strings.end() &&
-                  NamePattern::compile(condition.second).value().matches(found->second);
-         });
+  return rule_holds(rule, [&](const std::string& name) { return names.contains(name); }, config);
 }
 
 }  // namespace

@@ -106,6 +106,13 @@ std::string in_quotes(std::string_view text) {
   return std::string("'").append(printable(text)).append("'");
 }
 
+std::string shape_text(std::span<const std::uint64_t> shape) {
+  std::string text = "[";
+  for (const std::uint64_t dimension : shape)
+    text += (text.size() == 1 ? "" : ", ") + std::to_string(dimension);
+  return text + "]";
+}
+
 std::string replaced_non_utf8(std::string_view text) {
   std::string out;
   while (!text.empty()) {

@@ -4,6 +4,8 @@
 // holds one raw; and whole files are compared byte for byte, so each writer's way of escaping matters.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,6 +19,9 @@ std::string printable(std::string_view text);
 
 /// printable(text) in single quotes.
 std::string in_quotes(std::string_view text);
+
+/// "[2, 3]".
+std::string shape_text(std::span<const std::uint64_t> shape);
 
 /// `text` with each byte that is not UTF-8 replaced by U+FFFD.
 std::string replaced_non_utf8(std::string_view text);
