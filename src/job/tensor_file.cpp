@@ -39,7 +39,12 @@ struct TensorFile::UnitPlace final : UnitSink, UnitBytes {
   void write(UnitBuffer buffer, std::uint64_t offset_bytes, std::span<const std::uint8_t> bytes) override {
     const std::uint64_t place = place_of(buffer) + offset_bytes;
     transfer_in_pieces(bytes.size(), file.num_threads_, [&](std::uint64_t offset, std::uint64_t count) {
-      file.file_->write_at(bytes.data() + offset, count, place + offset);
+      // Other bits can decode to the same weights (EOF's code, constant units), but are not what was encoded.
+      if (buffer == UnitBuffer::kEncodedExponent) {
+        file.write_and_check(bytes.data() + offset, count, place + offset, "a bitstream");
+      } else {
+        file.file_->write_at(bytes.data() + offset, count, place + offset);
+      }
     });
   }
 

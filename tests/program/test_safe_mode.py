@@ -25,7 +25,10 @@ class SafeMode(SourceCase):
         self.source = support.write_model(self.work / "model", {
             "layers.0.a.weight": bf16(words(1, 30_000), [100, 300]), "layers.0.b.weight": bf16(words(2, 5000)),
             "layers.0.norm.weight": bf16(words(3, 100)), "layers.1.a.weight": bf16(words(4, 700)),
-            "layers.1.b.weight": bf16(words(5, 64)), "head.weight": bf16(words(6, 9000), [90, 100]),
+            "layers.1.b.weight": bf16(words(5, 64)),
+            # Any bits of these decode to the same weights, or a quarter of them.
+            "layers.2.a.weight": bf16([0] * 9000), "layers.2.b.weight": bf16([0] * 10),
+            "layers.3.a.weight": bf16([0x3C00, 0x3D00, 0x3C01] * 3000), "layers.3.b.weight": bf16([0x3C02]), "head.weight": bf16(words(6, 9000), [90, 100]),
             "scale": ("F32", [], b"\0\0\x80\x3f"), "embed.weight": bf16(words(7, 4000))})
         self.definition = support.write_definition(self.work / "definition.json", PATTERNS)
 
