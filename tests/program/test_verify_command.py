@@ -468,6 +468,15 @@ class Records(VerifyCase):
         reference.write_safetensors(damaged / kept.name, tensors, metadata)
         self.assertEqual(self.failures(damaged, code=CORRUPT), [(name, "shape")])
 
+    def test_an_endless_pattern_is_noted(self):
+        name = "a" * 60
+        _, out = self.make({f"{name}.weight": bf16(words(1, 500))}, definition=self.define({"a+": []}))
+        record = json.loads((out / "weightpress.json").read_text())
+        record["definition"]["pattern_dict"] = {r"(.|..)+[XY]": ["a"], "a+": []}
+        (out / "weightpress.json").write_text(json.dumps(record))
+        report = self.verify(out, code=DONE)
+        self.assertTrue(mentions(" ".join(report["notes"]), "weightpress.json.*match limit.*not used"), report["notes"])
+
     def test_splits(self):
         _, out = self.make()
         path = next(path for path in sorted(out.glob("layers_*.safetensors")))
