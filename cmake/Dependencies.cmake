@@ -7,6 +7,7 @@ find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 if(WP_BUILD_TESTS)
   find_package(GTest 1.12 REQUIRED)

@@ -1,12 +1,15 @@
-// Compresses a whole model: a safetensors checkpoint in, DF11 files out.
+// Compresses a whole model: a safetensors checkpoint in, DF11 files out. Or tells beforehand how large they
+// would be.
 //
 // Options have the names of the program's (docs/cli.md).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <weightpress/df11.h>
@@ -26,8 +29,10 @@ struct CompressProgress {
   CompressPhase phase = CompressPhase::kCompressing;
   std::string unit;  ///< the one in work; empty while tensors are copied
   std::uint64_t units_done = 0;
+  std::uint64_t units_resumed = 0;  ///< of these, what an earlier run has done
   std::uint64_t num_units = 0;
-  std::uint64_t bytes_done = 0;  ///< of all phases, in bytes of the output's uncompressed tensors
+  std::uint64_t bytes_done = 0;     ///< of all phases, in bytes of the output's uncompressed tensors
+  std::uint64_t bytes_resumed = 0;  ///< of these, what an earlier run has done
   std::uint64_t total_bytes = 0;
 };
 
@@ -55,6 +60,11 @@ struct CompressOptions {
   /// counts.
   bool verify = true;
   int num_threads = 0;  ///< 0: as many as the machine has; the bytes do not depend on it
+  /// Bounds the resident memory of the whole process, whatever it held before; 0: 60% of what is free. The
+  /// bytes do not depend on it. kOutOfMemory if it is too little; the message names the smallest value.
+  std::uint64_t ram_bytes = 0;
+  /// Go on with what a run of the same job has left in `<output>.partial`. False: remove it.
+  bool resume = true;
   std::function<void(const CompressProgress&)> on_progress = {};
   /// Called once before anything is read but headers, with what is settled by then: definition, why,
   /// also_fits, layout, notes, dropped.
@@ -88,6 +98,35 @@ struct AlternativeDefinition {
   std::string difference;   ///< a clause
 };
 
+/// What a run spends its time on. kCopy: reading and writing of kept tensors; kSync: waiting for the disk.
+enum class Stage : std::uint8_t { kRead, kHistogram, kEncode, kVerify, kWrite, kCopy, kSync };
+inline constexpr std::size_t kNumStages = 7;
+
+/// Its name in reports, e.g. "histogram".
+std::string_view stage_name(Stage stage);
+
+struct StageTime {
+  double seconds = 0;       ///< of the run; the work inside is parallel
+  std::uint64_t bytes = 0;  ///< that went through
+};
+
+/// How the memory was used that the run was allowed to take.
+struct MemoryReport {
+  std::uint64_t ram_bytes = 0;     ///< the promise
+  std::string why;                 ///< where it comes from, a clause
+  std::uint64_t needed_bytes = 0;  ///< at most, but for weights that are held
+  std::uint64_t slab_weights = 0;  ///< that are in work at once
+  std::uint64_t hold_bytes = 0;    ///< at most, of weights that are held between planning and encoding
+  std::uint64_t units_held = 0;    ///< that were read once
+  std::uint64_t units_streamed = 0;
+};
+
+struct UnitReport {
+  std::string unit;
+  std::uint64_t num_weights = 0;
+  std::uint64_t output_bytes = 0;  ///< of its six buffers
+};
+
 struct CompressReport {
   std::string definition;  ///< its name
   std::string why;         ///< why it was detected; empty: it was given
@@ -110,11 +149,27 @@ struct CompressReport {
   bool lacks_source_config = false;  ///< config.json was written and holds nothing but dfloat11_config
   /// With force: why the output that was replaced is still there; empty: it is not.
   std::string old_output_left;
-  bool removed_remains = false;  ///< of an earlier, broken run
+  bool removed_remains = false;                ///< of an earlier, broken run
+  std::uint64_t resumed_units = 0;             ///< that an earlier run has done
+  bool only_renamed = false;                   ///< an earlier run had done everything else
+  std::vector<UnitReport> units;               ///< in the order of the output
+  std::array<StageTime, kNumStages> stages{};  ///< by Stage
+  MemoryReport memory;
 };
 
 /// Compresses `options.source`. Throws Error; then `options.output` is as it was, and `<output>.partial` may
-/// hold the remains, which the next run removes.
+/// hold what is done, with which the next run of the same job goes on. kOutputExists if it is of another job.
 CompressReport compress(const CompressOptions& options);
+
+/// What compress() with the same options would write, to the byte. Reads all weights of units once and writes
+/// nothing; options.output, force and resume mean nothing.
+struct SizeEstimate {
+  std::uint64_t output_bytes = 0;  ///< of all files
+  std::uint64_t num_files = 0;
+  CompressReport report;  ///< but for what only a written output has
+};
+
+/// Throws what compress() throws before it writes.
+SizeEstimate estimate(const CompressOptions& options);
 
 }  // namespace weightpress

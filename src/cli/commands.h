@@ -19,13 +19,15 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C or SIGTERM
 /// What a command does once its options are read; returns the exit code. May throw Error.
 using Action = std::function<int()>;
 
-/// What an interruption leaves behind and must name; empty: nothing.
-void set_unfinished_output(const std::string& path);
+/// What an interruption leaves behind and must name; empty: nothing. can_resume: whether the same command
+/// then goes on with it.
+void set_unfinished_output(const std::string& path, bool can_resume);
 
 /// Each sets `action` when its command was given.
 void add_architectures_command(CLI::App& app, Action& action);
 void add_compress_command(CLI::App& app, Action& action);
 void add_decompress_command(CLI::App& app, Action& action);
+void add_estimate_command(CLI::App& app, Action& action);
 void add_inspect_command(CLI::App& app, Action& action);
 void add_selftest_command(CLI::App& app, Action& action);
 void add_verify_command(CLI::App& app, Action& action);

@@ -29,6 +29,13 @@ std::string format_rate(std::uint64_t bytes, double seconds) {
   return scaled(static_cast<double>(bytes) / (seconds > 1e-9 ? seconds : 1e-9), "/s");
 }
 
+std::string percent(std::uint64_t part, std::uint64_t whole) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2f%%",
+                whole == 0 ? 0.0 : 100 * static_cast<double>(part) / static_cast<double>(whole));
+  return text.data();
+}
+
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }

@@ -14,6 +14,9 @@ std::string format_bytes(std::uint64_t bytes);
 /// "1.23 GB/s", decimal.
 std::string format_rate(std::uint64_t bytes, double seconds);
 
+/// "70.12%"; "0.00%" of nothing.
+std::string percent(std::uint64_t part, std::uint64_t whole);
+
 /// Writes to standard output. Results that cannot be delivered are an error: see finish_output().
 void print(const std::string& text);
 

@@ -68,9 +68,9 @@ int run(DecompressArguments& arguments) {
     progress.show({state.phase == DecompressPhase::kDecoding ? "decompressing" : "copying", state.unit,
                    state.units_done, state.num_units, state.bytes_done, state.total_bytes});
   };
-  set_unfinished_output(partial_path(options.output));
+  set_unfinished_output(partial_path(options.output), false);
   const DecompressReport report = decompress(options);
-  set_unfinished_output({});
+  set_unfinished_output({}, false);
   progress.clear();
   for (std::size_t i = num_notes; i < report.notes.size(); ++i) note(report.notes[i]);
   if (report.removed_remains) note("the remains of an earlier run that did not end were removed");

@@ -11,6 +11,9 @@
 
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -55,22 +58,35 @@ void open_standard_streams() {
 
 // For the signal handler.
 std::atomic<const std::string*> unfinished_output = nullptr;
+std::atomic<bool> unfinished_can_resume = false;
 
 void write_to_stderr(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
-/// Ctrl-C and SIGTERM. Only calls that a signal handler may make.
+/// Ctrl-C and SIGTERM. Only calls that a signal handler may make. Ending at once is clean: what a journal
+/// tells of is in the file system already.
 void on_interrupt(int) {
   const std::string* path = unfinished_output.load();
   write_to_stderr("\nweightpress: interrupted");
   if (path != nullptr && ::access(path->c_str(), F_OK) == 0) {
-    write_to_stderr("; what was written so far is in ");
+    write_to_stderr("; what was done so far is in ");
     write_to_stderr(*path);
-    write_to_stderr(", which the next run removes");
+    write_to_stderr(unfinished_can_resume.load() ? ": run the same command again to go on"
+                                                 : ", which the next run removes");
   }
   write_to_stderr("\n");
   ::_exit(kExitInterrupted);
+}
+
+/// Large blocks go back to the system when they are freed, and threads share few heaps: --ram bounds the
+/// whole process.
+void keep_memory_small() {
+#ifdef __GLIBC__
+  ::mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+  ::mallopt(M_TRIM_THRESHOLD, 1024 * 1024);
+  ::mallopt(M_ARENA_MAX, 2);
+#endif
 }
 
 /// Models come in hundreds of files, which stay open.
@@ -108,6 +124,7 @@ int run(int argc, char** argv) {
   app.footer("Example:\n  weightpress compress Qwen3-8B -o Qwen3-8B-DF11");
   Action action;
   add_compress_command(app, action);
+  add_estimate_command(app, action);
   add_decompress_command(app, action);
   add_inspect_command(app, action);
   add_architectures_command(app, action);
@@ -128,12 +145,13 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-void set_unfinished_output(const std::string& path) {
+void set_unfinished_output(const std::string& path, bool can_resume) {
   // The handler may read it at any moment: it does not change while it is pointed at.
   static std::string stored;
   unfinished_output.store(nullptr);
   if (path.empty()) return;
   stored = path;
+  unfinished_can_resume.store(can_resume);
   unfinished_output.store(&stored);
 }
 
@@ -142,6 +160,7 @@ void set_unfinished_output(const std::string& path) {
 int main(int argc, char** argv) {
   using namespace weightpress;
   using namespace weightpress::cli;
+  keep_memory_small();
   open_standard_streams();
   // Writes past a limit or into a closed pipe are errors with a message, not a silent death.
   std::signal(SIGPIPE, SIG_IGN);

@@ -54,10 +54,13 @@ void ProgressPrinter::show(const ProgressState& progress) {
                        static_cast<double>(std::max<std::uint64_t>(progress.total_bytes, 1));
   std::string line = std::string(progress.phase) + ", " + std::to_string(progress.units_done) + " of " +
                      std::to_string(progress.num_units) + " units, " +
-                     std::to_string(static_cast<int>(100 * std::min(share, 1.0))) + "%";
-  if (progress.bytes_done != 0) {
-    line += ", " + format_rate(progress.bytes_done, seconds) + ", " + time_text(seconds / share - seconds) +
-            " left";
+                     std::to_string(static_cast<int>(100 * std::min(share, 1.0))) + "% of " +
+                     format_bytes(progress.total_bytes);
+  if (progress.bytes_done > progress.bytes_resumed) {
+    const std::uint64_t bytes = progress.bytes_done - progress.bytes_resumed;
+    const std::uint64_t left = progress.total_bytes - std::min(progress.total_bytes, progress.bytes_done);
+    line += ", " + format_rate(bytes, seconds) + ", " +
+            time_text(seconds * static_cast<double>(left) / static_cast<double>(bytes)) + " left";
   }
   if (!progress.unit.empty()) line += ": " + model::printable(progress.unit);
   if (mode_ == Mode::kBar) {

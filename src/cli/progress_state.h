@@ -13,6 +13,7 @@ struct ProgressState {
   std::uint64_t num_units = 0;
   std::uint64_t bytes_done = 0;
   std::uint64_t total_bytes = 0;
+  std::uint64_t bytes_resumed = 0;  ///< of those done, what an earlier run has done: no part of the rate
 };
 
 }  // namespace weightpress::cli

@@ -7,6 +7,8 @@
 
 #include <unistd.h>
 
+#include "job/energy_meter.h"
+#include "job/machine_info.h"
 #include "job/output_record.h"
 #include "model/architectures.h"
 #include "model/file.h"
@@ -37,7 +39,53 @@ void write_options(JsonWriter& json, const ReportInput& input) {
   json.member("strict-identity", options.strict_identity)
       .member("keep-unencodable", options.keep_unencodable);
   json.member("cast-to-bf16", options.cast_to_bf16).member("with-config", options.with_config);
-  json.member("hashes", options.hashes).member("force", options.force).end_object();
+  json.member("hashes", options.hashes).member("force", options.force);
+  json.member("resume", options.resume).member("ram", options.ram_bytes).end_object();
+}
+
+void write_units(JsonWriter& json, const CompressReport& report) {
+  json.key("unit_list").begin_array();
+  for (const UnitReport& unit : report.units) {
+    const auto output = static_cast<double>(unit.output_bytes),
+               weights = static_cast<double>(unit.num_weights);
+    json.begin_object(kOneLine).member("unit", unit.unit).member("weights", unit.num_weights);
+    json.member("source_bytes", 2 * unit.num_weights).member("output_bytes", unit.output_bytes);
+    json.member("ratio", output / (2 * weights)).member("bits_per_weight", 8 * output / weights).end_object();
+  }
+  json.end_array();
+}
+
+void write_stages(JsonWriter& json, const CompressReport& report) {
+  json.key("stages").begin_object();
+  for (std::size_t i = 0; i < kNumStages; ++i) {
+    const StageTime& time = report.stages[i];
+    json.key(stage_name(static_cast<Stage>(i))).begin_object(kOneLine);
+    json.member("seconds", time.seconds).member("bytes", time.bytes);
+    json.member("bytes_per_second", time.seconds > 0 ? static_cast<double>(time.bytes) / time.seconds : 0.0);
+    json.end_object();
+  }
+  json.end_object();
+}
+
+void write_memory(JsonWriter& json, const MemoryReport& memory, bool given) {
+  json.key("memory").begin_object(kOneLine).member("ram_bytes", memory.ram_bytes).member("ram_given", given);
+  json.member("why", memory.why).member("needed_bytes", memory.needed_bytes);
+  json.member("slab_weights", memory.slab_weights).member("hold_bytes", memory.hold_bytes);
+  json.member("units_held", memory.units_held).member("units_streamed", memory.units_streamed).end_object();
+}
+
+void write_machine(JsonWriter& json, const job::EnergyMeter& energy) {
+  const job::MachineInfo machine = job::find_machine_info();
+  json.member("simd", job::simd_level()).key("machine").begin_object(kOneLine).member("cpu", machine.cpu);
+  json.member("logical_cores", machine.logical_cores).member("memory_bytes", machine.memory_bytes);
+  json.member("kernel", machine.kernel).end_object();
+  json.key("energy").begin_object(kOneLine);
+  if (const auto joules = energy.joules()) {
+    json.member("joules", *joules);
+  } else {
+    json.member("absent", energy.why_absent());
+  }
+  json.end_object();
 }
 
 void write_remarks(JsonWriter& json, const char* name, const char* text_key,
@@ -144,6 +192,12 @@ void write_report(const fs::path& path, const ReportInput& input, const Compress
   json.member("unit_source_bytes", report.unit_source_bytes);
   json.member("unit_output_bytes", report.unit_output_bytes);
   json.member("seconds", report.seconds).member("peak_memory_bytes", report.peak_memory_bytes);
+  json.member("bytes_per_second",
+              report.seconds > 0 ? static_cast<double>(report.source_bytes) / report.seconds : 0.0);
+  json.member("resumed_units", report.resumed_units).member("only_renamed", report.only_renamed);
+  write_memory(json, report.memory, input.options.ram_bytes != 0);
+  write_stages(json, report);
+  write_machine(json, input.energy);
   json.key("notes").begin_array();
   for (const std::string& note : report.notes) json.value(note);
   json.end_array();
@@ -159,6 +213,7 @@ void write_report(const fs::path& path, const ReportInput& input, const Compress
   json.member("tensors", report.cast.num_tensors).member("changed", report.cast.changed);
   json.member("overflowed", report.cast.overflowed);
   json.member("flushed_to_zero", report.cast.flushed_to_zero).end_object();
+  write_units(json, report);
   json.member("verification", input.options.verify ? "decoded" : "none").end_object();
   replace_file(path, std::move(json).take());
 }

@@ -6,12 +6,17 @@
 
 #include <weightpress/compress.h>
 
+namespace weightpress::job {
+class EnergyMeter;
+}
+
 namespace weightpress::cli {
 
 struct ReportInput {
   const CompressOptions& options;
   const std::string& device;  ///< as it was asked for
   bool fast = false;
+  const job::EnergyMeter& energy;  ///< since the run began
 };
 
 /// Throws kUsage or kNotFound if the report could not be written there at the end, or would replace something

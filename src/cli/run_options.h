@@ -16,6 +16,7 @@ struct RunOptions {
   std::string device = "auto";
   std::string progress = "auto";
   bool quiet = false;
+  bool verbose = false;
 
   ProgressPrinter::Mode progress_mode() const;
 };

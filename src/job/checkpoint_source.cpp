@@ -57,10 +57,18 @@ bool same_content(const model::Checkpoint& checkpoint, const model::ModelTensor&
 }
 
 CheckpointSource::CheckpointSource(const model::Checkpoint& checkpoint, const model::ModelView& view,
-                                   const model::Unit& unit, int num_threads)
+                                   const model::Unit& unit, int num_threads, bool hashes)
     : checkpoint_(checkpoint), view_(view), unit_(unit), num_threads_(num_threads), begins_{0} {
-  for (const std::size_t index : unit.tensors)
+  for (const std::size_t index : unit.tensors) {
     begins_.push_back(begins_.back() + view.tensors[index].num_elements);
+    if (hashes) hashes_.emplace_back(2 * view.tensors[index].num_elements);
+  }
+}
+
+std::uint64_t CheckpointSource::source_hash() const {
+  std::vector<std::uint64_t> digests;
+  for (const BlockHash& hash : hashes_) digests.push_back(hash.digest());
+  return xxh3_of(digests);
 }
 
 std::size_t CheckpointSource::tensor_of(std::uint64_t index) const {
@@ -70,21 +78,24 @@ std::size_t CheckpointSource::tensor_of(std::uint64_t index) const {
 
 void CheckpointSource::read(std::uint64_t first, std::span<std::uint16_t> weights) {
   // BF16 words are read as they lie in the file; the format and the machine are little-endian.
-  const bool counts_casts = first == counted_weights_;
-  if (counts_casts) counted_weights_ += weights.size();
+  const bool is_first_time = first == counted_weights_;
+  if (is_first_time) counted_weights_ += weights.size();
   for (std::size_t tensor = tensor_of(first); !weights.empty(); ++tensor) {
     const std::uint64_t skip = first - begins_[tensor];
     const std::uint64_t count = std::min<std::uint64_t>(begins_[tensor + 1] - first, weights.size());
     if (count != 0) {
       const model::ModelTensor& from = view_.tensors[unit_.tensors[tensor]];
       std::mutex mutex;
-      transfer_in_pieces(2 * count, num_threads_, [&](std::uint64_t offset, std::uint64_t bytes) {
-        const model::CastCounts counts =
-            read_elements(checkpoint_, from, skip + offset / 2, bytes / 2,
-                          reinterpret_cast<std::uint8_t*>(weights.data()) + offset);
-        const std::lock_guard lock(mutex);
-        if (counts_casts && !from.is_tied_copy) cast_counts_ += counts;
-      });
+      auto* const out = reinterpret_cast<std::uint8_t*>(weights.data());
+      transfer_on_grid(
+          2 * skip, 2 * (skip + count), num_threads_, [&](std::uint64_t offset, std::uint64_t bytes) {
+            std::uint8_t* const piece = out + (offset - 2 * skip);
+            const model::CastCounts counts = read_elements(checkpoint_, from, offset / 2, bytes / 2, piece);
+            if (!is_first_time) return;
+            if (!hashes_.empty()) hashes_[tensor].add(offset, piece, bytes);
+            const std::lock_guard lock(mutex);
+            if (!from.is_tied_copy) cast_counts_ += counts;
+          });
     }
     weights = weights.subspan(count);
     first += count;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "job/block_hash.h"
 #include "job/unit_compressor.h"
 #include "model/bf16_cast.h"
 #include "model/checkpoint.h"
@@ -26,8 +27,9 @@ bool same_content(const model::Checkpoint& checkpoint, const model::ModelTensor&
 
 class CheckpointSource final : public WeightSource {
  public:
+  /// hashes: whether source_hash() is of use.
   CheckpointSource(const model::Checkpoint& checkpoint, const model::ModelView& view, const model::Unit& unit,
-                   int num_threads);
+                   int num_threads, bool hashes = false);
 
   std::uint64_t num_weights() const override { return begins_.back(); }
   void read(std::uint64_t first, std::span<std::uint16_t> weights) override;
@@ -38,6 +40,9 @@ class CheckpointSource final : public WeightSource {
 
   /// What casts did to the weights read so far, each weight counted once; second uses of a tensor not at all.
   const model::CastCounts& cast_counts() const { return cast_counts_; }
+
+  /// Of the weights as BF16, once all were read in order.
+  std::uint64_t source_hash() const;
 
  private:
   /// Which of the unit's tensors holds weight `index`.
@@ -50,6 +55,7 @@ class CheckpointSource final : public WeightSource {
   std::vector<std::uint64_t> begins_;  // [tensors + 1] first weight of each, then the number of weights
   std::uint64_t counted_weights_ = 0;  // those before it are in cast_counts_
   model::CastCounts cast_counts_;
+  std::vector<BlockHash> hashes_;  // of each tensor, if wanted
 };
 
 }  // namespace weightpress::job

@@ -70,8 +70,8 @@ class DecompressJob {
     if (is_file) job::check_not_in_source(options_.output, path, options_.source);
     std::unique_ptr<job::Output> output;
     if (is_file) {
-      output =
-          std::make_unique<job::OutputFile>(path, std::vector<job::OutputFile::SideFile>(), options_.force);
+      output = std::make_unique<job::OutputFile>(path, std::vector<job::OutputFile::SideFile>(),
+                                                 options_.force, job::PartialFolder::Journaled::kNo);
     } else {
       output = std::make_unique<job::OutputFolder>(path, options_.force, own_names());
     }
@@ -79,7 +79,8 @@ class DecompressJob {
     if (options_.on_planned) options_.on_planned(report_);
 
     bool has_written = false;
-    job::write_or_discard(*output, path, has_written, [&] {
+    const auto was_written = [&] { return has_written; };
+    job::write_or_discard(*output, path, job::AfterTrouble::kRemove, was_written, [&] {
       job::check_free_space(options_.output, *output, files.total_bytes());
       has_written = true;
       files.create(*output);
@@ -90,7 +91,7 @@ class DecompressJob {
       if (!is_file) write_side_files(*output);
       for (const model::File& file : checkpoint_.files()) file.check_unchanged();
     });
-    report_.old_output_left = output->finish();
+    report_.old_output_left = job::finish_or_tell(*output, path, job::AfterTrouble::kRemove);
     report_.peak_memory_bytes = job::peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(report_);

@@ -121,13 +121,13 @@ fs::path resolve_output(const fs::path& output) {
 
 OutputFolder::OutputFolder(const fs::path& output, bool force) : Output(output, force) {
   check_replaceable();
-  partial_ = std::make_unique<PartialFolder>(output_);
+  partial_ = std::make_unique<PartialFolder>(output_, PartialFolder::Journaled::kYes);
 }
 
 OutputFolder::OutputFolder(const fs::path& output, bool force, std::vector<std::string> own_names)
     : Output(output, force), own_names_(std::move(own_names)) {
   check_replaceable();
-  partial_ = std::make_unique<PartialFolder>(output_);
+  partial_ = std::make_unique<PartialFolder>(output_, PartialFolder::Journaled::kNo);
 }
 
 OutputFolder::~OutputFolder() {
@@ -179,7 +179,7 @@ std::string OutputFolder::finish() {
   if (own_names_) {
     model::sync_folder(partial_->path());
   } else {
-    partial_->remove_marker();
+    partial_->mark_complete();
   }
   std::string old_left;
   if (!rename_to_free_name(partial_->path(), output_)) {
@@ -217,10 +217,11 @@ std::string OutputFolder::exchange() {
   return {};
 }
 
-OutputFile::OutputFile(const fs::path& output, std::vector<SideFile> side_files, bool force)
+OutputFile::OutputFile(const fs::path& output, std::vector<SideFile> side_files, bool force,
+                       PartialFolder::Journaled journaled)
     : Output(output, force), side_files_(std::move(side_files)) {
   check_replaceable();
-  partial_ = std::make_unique<PartialFolder>(output_);
+  partial_ = std::make_unique<PartialFolder>(output_, journaled);
 }
 
 void OutputFile::check_replaceable() const {
@@ -263,14 +264,10 @@ std::string OutputFile::finish() {
   } else if (!rename_to_free_name(whole, output_)) {
     refuse_appeared(output_, partial_->path());
   }
-  model::sync_folder(folder);
-  try {
-    partial_->remove_marker();
-    fs::remove(partial_->path());
-  } catch (const std::exception&) {
+  partial_->remove();
+  model::sync_folder(folder);  // if this fails, nothing is left to be done again
+  if (is_there(partial_->path()))
     return "the folder " + name_of(partial_->path()) + " could not be removed: remove it yourself";
-  }
-  model::sync_folder(folder);
   return {};
 }
 

@@ -24,6 +24,7 @@ class Output {
 
   /// Where a file of the output is written until finish().
   std::filesystem::path file(std::string_view name) const { return partial_->path() / name; }
+  PartialFolder& partial() { return *partial_; }
   bool removed_remains() const { return partial_->removed_remains(); }
   /// Removes what was written so far. Before finish() only.
   void discard() { partial_->remove(); }
@@ -43,7 +44,7 @@ class Output {
 class OutputFolder final : public Output {
  public:
   /// `output`: from resolve_output(). Throws Error: kOutputExists if OUT is there (without force) or is not a
-  /// plain folder that may be replaced, and what PartialFolder throws.
+  /// plain folder that may be replaced, and what PartialFolder throws. Its run keeps a journal.
   OutputFolder(const std::filesystem::path& output, bool force);
 
   /// For an output that is no DF11 model and has no record to be known by. With force, a folder is replaced
@@ -79,7 +80,8 @@ class OutputFile final : public Output {
   /// Side files must be written before finish() like OUT itself. Throws as OutputFolder does; also if
   /// something else is where a side file goes: without force, any other file but a record; with force, a
   /// config.json of a model that is not DF11.
-  OutputFile(const std::filesystem::path& output, std::vector<SideFile> side_files, bool force);
+  OutputFile(const std::filesystem::path& output, std::vector<SideFile> side_files, bool force,
+             PartialFolder::Journaled journaled);
 
   std::string finish() override;
 

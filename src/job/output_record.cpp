@@ -4,6 +4,8 @@
 #include <map>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include "model/file.h"
 #include "model/json_writer.h"
 #include "model/text.h"
@@ -159,6 +161,31 @@ std::string make_output_record(const RecordContent& content) {
   }
   json.end_array().member("verification", content.options.verify ? "decoded" : "none").end_object();
   return std::move(json).take();
+}
+
+std::string record_differs(const std::filesystem::path& record, const model::Checkpoint& checkpoint,
+                           const ModelPlan& plan, const CompressOptions& options) {
+  using nlohmann::json;
+  constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{2} << 30;
+  const json there = json::parse(model::read_whole_file(record, kMaxRecordBytes), nullptr, false);
+  if (!there.is_object()) return "its " + std::string(kRecordName) + " cannot be read";
+  json ours = json::parse(make_output_record({checkpoint, plan, options, {}, {}}));
+  for (const char* key : {"weightpress", "layout", "definition", "options", "verification"}) {
+    if (there.value(key, json()) != ours[key]) return "another " + std::string(key);
+  }
+  // Units that turned out to be kept are not known here.
+  const auto without_fates = [](json files) {
+    for (json& file : files)
+      for (json& tensor : file["tensors"]) tensor.erase("unit");
+    return files;
+  };
+  try {
+    if (without_fates(there.at("source_files")) != without_fates(ours.at("source_files")))
+      return "another source";
+  } catch (const json::exception&) {
+    return "another source";
+  }
+  return {};
 }
 
 }  // namespace weightpress::job

@@ -39,4 +39,9 @@ struct RecordContent {
 /// Equal runs give equal texts: it holds no times and no paths.
 std::string make_output_record(const RecordContent& content);
 
+/// Whether an output's record is that of this job, as far as headers and options tell: a clause on what is
+/// different; empty: nothing.
+std::string record_differs(const std::filesystem::path& record, const model::Checkpoint& checkpoint,
+                           const ModelPlan& plan, const CompressOptions& options);
+
 }  // namespace weightpress::job

@@ -16,7 +16,19 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_trouble_of_the_machine(ErrorCode code) {
-  return code == ErrorCode::kIo || code == ErrorCode::kNoSpace || code == ErrorCode::kSourceChanged;
+  return code == ErrorCode::kIo || code == ErrorCode::kNoSpace || code == ErrorCode::kSourceChanged ||
+         code == ErrorCode::kOutOfMemory;
+}
+
+Error with_what_is_left(const Error& error, const fs::path& resolved, AfterTrouble after_trouble) {
+  const fs::path partial = resolved.string() + ".partial";
+  ErrorDetails details = error.details();
+  if (fs::exists(fs::symlink_status(partial)) && !fs::is_empty(partial)) {
+    details.message +=
+        "; what was done so far is in " + name_of(partial) + ", which the next run " +
+        (after_trouble == AfterTrouble::kResume ? "of the same command goes on with" : "removes");
+  }
+  return Error(std::move(details));
 }
 
 }  // namespace
@@ -55,19 +67,25 @@ void check_free_space(const fs::path& output, const Output& partial, std::uint64
                                        " are free: make room or choose another disk");
 }
 
-void write_or_discard(Output& output, const fs::path& resolved, const bool& has_written,
-                      const std::function<void()>& write) {
+void write_or_discard(Output& output, const fs::path& resolved, AfterTrouble after_trouble,
+                      const std::function<bool()>& has_written, const std::function<void()>& write) {
   try {
     write();
   } catch (const Error& error) {
-    if (!is_trouble_of_the_machine(error.code()) || !has_written) {
+    if (!is_trouble_of_the_machine(error.code()) || !has_written()) {
       output.discard();
       throw;
     }
-    ErrorDetails details = error.details();
-    details.message +=
-        "; what was written so far is in " + name_of(resolved) + ".partial, which the next run removes";
-    throw Error(std::move(details));
+    throw with_what_is_left(error, resolved, after_trouble);
+  }
+}
+
+std::string finish_or_tell(Output& output, const fs::path& resolved, AfterTrouble after_trouble) {
+  try {
+    return output.finish();
+  } catch (const Error& error) {
+    if (!is_trouble_of_the_machine(error.code())) throw;
+    throw with_what_is_left(error, resolved, after_trouble);
   }
 }
 

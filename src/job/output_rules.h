@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "job/output.h"
@@ -24,9 +25,16 @@ void check_not_in_source(const std::filesystem::path& output, const std::filesys
 /// Throws kNoSpace if so many bytes are not free where the output is written.
 void check_free_space(const std::filesystem::path& output, const Output& partial, std::uint64_t bytes);
 
+/// What the next run does with what was written before trouble of the machine.
+enum class AfterTrouble : std::uint8_t { kResume, kRemove };
+
 /// Runs `write`. If it throws, the output is discarded; but what was written before trouble of the machine
-/// (which may be gone when the same command is run again) is left, and the message says where.
-void write_or_discard(Output& output, const std::filesystem::path& resolved, const bool& has_written,
-                      const std::function<void()>& write);
+/// (which may be gone when the same command is run again) is left, and the message says where. has_written:
+/// whether there is anything worth it.
+void write_or_discard(Output& output, const std::filesystem::path& resolved, AfterTrouble after_trouble,
+                      const std::function<bool()>& has_written, const std::function<void()>& write);
+
+/// What Output::finish() returns. Messages of trouble of the machine say what is left and what to do.
+std::string finish_or_tell(Output& output, const std::filesystem::path& resolved, AfterTrouble after_trouble);
 
 }  // namespace weightpress::job

@@ -11,6 +11,7 @@
 
 #include <weightpress/error.h>
 
+#include "job/journal.h"
 #include "job/output_errors.h"
 #include "job/output_record.h"
 #include "model/file.h"
@@ -48,19 +49,35 @@ bool is_same_file(int descriptor, const fs::path& path) {
 void remove_content(const fs::path& folder, bool keep_marker) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const fs::path name = entry.path().filename();
-    if (name != kMarkerName && name != kRecordName) fs::remove_all(entry.path());
+    if (name != kMarkerName && name != kRecordName && name != kJournalName) fs::remove_all(entry.path());
   }
-  fs::remove(folder / kRecordName);
-  if (!keep_marker) fs::remove(folder / kMarkerName);
+  for (const std::string_view name : {kRecordName, kJournalName, kMarkerName}) {
+    if (name == kMarkerName && keep_marker) continue;
+    if (fs::exists(fs::symlink_status(folder / name))) fs::remove(folder / name);
+  }
 }
 
 }  // namespace
 
-PartialFolder::PartialFolder(const fs::path& output) : path_(output.string() + ".partial") {
+PartialFolder::PartialFolder(const fs::path& output, Journaled journaled)
+    : output_(output), path_(output.string() + ".partial") {
   lock();
   try {
-    remove_remains();
-    if (!fs::exists(path_ / kMarkerName)) model::write_whole_file(path_ / kMarkerName, "");
+    state_ = examine();
+    if (journaled == Journaled::kNo) {
+      if (state_ != State::kFresh) {
+        refuse(
+            name_of(path_) +
+            " is in the way: it holds a compression that was stopped and can be taken up again; let that run "
+            "end, or remove the folder");
+      }
+      start_over();
+      if (!fs::exists(path_ / kMarkerName)) model::write_whole_file(path_ / kMarkerName, "");
+    } else if (state_ == State::kFresh) {
+      start_over();
+      // Last, and by then there is nothing else to be known by.
+      if (fs::exists(path_ / kMarkerName)) fs::remove(path_ / kMarkerName);
+    }
   } catch (...) {
     ::close(lock_);
     throw;
@@ -93,17 +110,43 @@ void PartialFolder::lock() {
   refuse("other runs keep replacing " + name_of(path_) + ": wait for them to end");
 }
 
-void PartialFolder::remove_remains() {
-  if (fs::is_empty(path_)) return;
-  const bool ours = fs::exists(path_ / kMarkerName) || is_output_record(path_ / kRecordName) ||
-                    ::fgetxattr(lock_, kReplacedAttribute, nullptr, 0) >= 0;
-  if (!ours) {
+PartialFolder::State PartialFolder::examine() const {
+  if (fs::is_empty(path_)) return State::kFresh;
+  const JournalState journal = examine_journal(path_ / kJournalName);
+  errno = 0;
+  const bool is_replaced = ::fgetxattr(lock_, kReplacedAttribute, nullptr, 0) >= 0;
+  const bool can_mark = is_replaced || errno == ENODATA;
+  const bool has_marker = fs::exists(path_ / kMarkerName);
+  const bool has_record = is_output_record(path_ / kRecordName);
+  if (journal == JournalState::kForeign ||
+      (journal == JournalState::kAbsent && !has_marker && !has_record && !is_replaced)) {
     refuse(name_of(path_) + " is in the way and is not the remains of an earlier run: move it or remove it");
   }
+  // An old output that was being replaced, or what a run without journal has left.
+  if (is_replaced || has_marker) return State::kFresh;
+  if (journal == JournalState::kUsable) return State::kJournal;
+  if (journal != JournalState::kAbsent) return State::kFresh;
+  // Beside an output it may be an old one that was just exchanged, if that could not be marked.
+  return can_mark || !fs::exists(fs::symlink_status(output_)) ? State::kComplete : State::kFresh;
+}
+
+void PartialFolder::start_over() {
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
-    if (entry.path().filename() != kMarkerName) removed_remains_ = true;
+    const fs::path name = entry.path().filename();
+    if (name != kMarkerName && name != kJournalName) removed_remains_ = true;
   }
   remove_content(path_, true);
+  ::fremovexattr(lock_, kReplacedAttribute);
+  state_ = State::kFresh;
+}
+
+void PartialFolder::remove_others(const std::function<bool(const std::string& name)>& belongs) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    const std::string name = entry.path().filename().string();
+    if (name == kJournalName) continue;
+    const bool is_plain = entry.is_regular_file() && !entry.is_symlink() && fs::hard_link_count(entry) == 1;
+    if (!is_plain || !belongs(name)) fs::remove_all(entry.path());
+  }
 }
 
 void PartialFolder::check_in_place() const {
@@ -121,10 +164,12 @@ void PartialFolder::remove() noexcept {
   }
 }
 
-void PartialFolder::remove_marker() {
-  std::error_code error;
-  fs::remove(path_ / kMarkerName, error);
-  if (error) fail_output("cannot remove", path_ / kMarkerName, error.value());
+void PartialFolder::mark_complete() {
+  for (const std::string_view name : {kMarkerName, kJournalName}) {
+    std::error_code error;
+    fs::remove(path_ / name, error);
+    if (error) fail_output("cannot remove", path_ / name, error.value());
+  }
   model::sync_folder(path_);
 }
 

@@ -1,11 +1,14 @@
 // OUT.partial: the folder in which an output is made before it becomes OUT.
 //
-// A broken run leaves it behind; the next run of the same command empties it. What we did not make is never
-// removed: a marker file tells our OUT.partial from a folder that only happens to have the name. A lock on
-// the folder itself keeps a second run out.
+// A broken run leaves it behind. One with a journal can be taken up by the next run of the same command;
+// other remains are removed by it. What we did not make is never removed: the journal, or a marker file where
+// there is none, tells our OUT.partial from a folder that only happens to have the name. A lock on the folder
+// itself keeps a second run out.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -16,15 +19,28 @@ inline constexpr std::string_view kMarkerName = "weightpress.in-progress";
 
 class PartialFolder {
  public:
-  /// Makes or takes over the folder for `output`, locked, empty but for the marker. Throws Error:
-  /// kOutputExists if another run holds the lock or if something that is not ours is in the way; kIo,
+  /// Whether the run keeps a journal. It then makes it itself, as the first thing in the folder.
+  enum class Journaled : std::uint8_t { kNo, kYes };
+
+  /// What was found in it.
+  enum class State : std::uint8_t {
+    kFresh,     ///< nothing that is of use; the folder is empty, but for the marker of a run without journal
+    kJournal,   ///< the remains of a run that kept a journal; all is still there
+    kComplete,  ///< all of an output that was not renamed yet: a record and no journal
+  };
+
+  /// Makes or takes over the folder for `output`, locked. Throws Error: kOutputExists if another run holds
+  /// the lock, if something that is not ours is in the way, or, without journal, if there is one; kIo,
   /// kNoSpace.
-  explicit PartialFolder(const std::filesystem::path& output);
+  PartialFolder(const std::filesystem::path& output, Journaled journaled);
   ~PartialFolder();
   PartialFolder(const PartialFolder&) = delete;
   PartialFolder& operator=(const PartialFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  State state() const { return state_; }
+  /// Removes what was found: the folder is fresh.
+  void start_over();
   /// True if the remains of a broken run were removed.
   bool removed_remains() const { return removed_remains_; }
 
@@ -32,14 +48,19 @@ class PartialFolder {
   void check_in_place() const;
   /// Removes the folder with all that is in it; what cannot be removed is left.
   void remove() noexcept;
-  /// Takes the marker away and makes the folder durable: it is complete.
-  void remove_marker();
+  /// Takes journal and marker away and makes the folder durable: it is complete.
+  void mark_complete();
+  /// Removes what does not belong to the output: all that is not a plain file of one of these names, and all
+  /// side files.
+  void remove_others(const std::function<bool(const std::string& name)>& belongs);
 
  private:
   void lock();
-  void remove_remains();
+  State examine() const;
 
-  std::filesystem::path path_;
+  const std::filesystem::path output_;
+  const std::filesystem::path path_;
+  State state_ = State::kFresh;
   bool removed_remains_ = false;
   int lock_ = -1;  // its descriptor
 };

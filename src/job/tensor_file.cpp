@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "job/block_hash.h"
 #include "job/checkpoint_source.h"
 #include "job/hash_ranges.h"
 #include "job/parallel_io.h"
@@ -37,15 +38,20 @@ struct TensorFile::UnitPlace final : UnitSink, UnitBytes {
 
   void begin(const df11::UnitPlan&) override {}
   void write(UnitBuffer buffer, std::uint64_t offset_bytes, std::span<const std::uint8_t> bytes) override {
-    const std::uint64_t place = place_of(buffer) + offset_bytes;
-    transfer_in_pieces(bytes.size(), file.num_threads_, [&](std::uint64_t offset, std::uint64_t count) {
-      // Other bits can decode to the same weights (EOF's code, constant units), but are not what was encoded.
-      if (buffer == UnitBuffer::kEncodedExponent) {
-        file.write_and_check(bytes.data() + offset, count, place + offset, "a bitstream");
-      } else {
-        file.file_->write_at(bytes.data() + offset, count, place + offset);
-      }
-    });
+    const std::uint64_t place = place_of(buffer);
+    BlockHash& hash = hashes[static_cast<std::size_t>(buffer)];
+    transfer_on_grid(offset_bytes, offset_bytes + bytes.size(), file.num_threads_,
+                     [&](std::uint64_t offset, std::uint64_t count) {
+                       const std::uint8_t* const piece = bytes.data() + (offset - offset_bytes);
+                       hash.add(offset, piece, count);
+                       // Other bits can decode to the same weights (EOF's code, constant units), but are not
+                       // what was encoded.
+                       if (buffer == UnitBuffer::kEncodedExponent) {
+                         file.write_and_check(piece, count, place + offset, "a bitstream");
+                       } else {
+                         file.file_->write_at(piece, count, place + offset);
+                       }
+                     });
   }
 
   void read(UnitBuffer buffer, std::uint64_t offset_bytes, std::span<std::uint8_t> bytes) const override {
@@ -60,8 +66,13 @@ struct TensorFile::UnitPlace final : UnitSink, UnitBytes {
   }
 
   TensorFile& file;
+  /// Of the five buffers' hashes, in order.
+  static std::uint64_t combined(std::span<const std::uint64_t> digests) { return xxh3_of(digests); }
+
   std::size_t first_spec = 0;  // of the five buffers in order; split_positions follow
   std::vector<std::int64_t> split_positions;
+  std::vector<BlockHash> hashes;  // of what is written of the five, from create() on
+  std::uint64_t output_hash = 0;  // once the unit has ended
 };
 
 TensorFile::TensorFile(const model::Checkpoint& checkpoint, const model::ModelView& view,
@@ -136,17 +147,37 @@ void TensorFile::set_hash(std::uint64_t header_offset, const model::Sha256Digest
 }
 
 void TensorFile::create() {
-  file_ = model::File::create(path_);
-  write_and_check(layout_.header.data(), layout_.header.size(), 0, "the header");
+  const bool is_there = std::filesystem::exists(std::filesystem::symlink_status(path_));
+  file_ = std::make_shared<model::File>(is_there ? model::File::open_readwrite(path_)
+                                                 : model::File::create(path_));
+  if (file_->size_bytes() > file_bytes()) file_->truncate(file_bytes());
+  const auto put = [&](const void* data, std::uint64_t bytes, std::uint64_t offset, std::string_view what) {
+    // What an earlier run has written stays untouched.
+    if (!is_there || !holds(data, bytes, offset)) write_and_check(data, bytes, offset, what);
+  };
+  put(layout_.header.data(), layout_.header.size(), 0, "the header");
   for (const auto& unit : units_) {
     const std::vector<std::int64_t>& splits = unit->split_positions;
-    write_and_check(splits.data(), splits.size() * sizeof splits[0],
-                    offsets_[unit->first_spec + kNumCodecBuffers], "a buffer split_positions");
+    put(splits.data(), splits.size() * sizeof splits[0], offsets_[unit->first_spec + kNumCodecBuffers],
+        "a buffer split_positions");
   }
+  // A file whose last tensors are empty, or that is all header, has its size by now; others get it here.
+  if (file_->size_bytes() < file_bytes()) file_->truncate(file_bytes());
+}
+
+bool TensorFile::holds(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
+  if (offset + bytes > file_->size_bytes()) return false;
+  std::vector<std::uint8_t> stored(bytes);
+  file_->read_at(stored.data(), bytes, offset);
+  return bytes == 0 || std::memcmp(stored.data(), data, bytes) == 0;
 }
 
 UnitSink& TensorFile::sink(std::size_t unit) {
-  return *units_[unit];
+  UnitPlace& place = *units_[unit];
+  place.hashes.clear();
+  for (std::size_t buffer = 0; buffer < kNumCodecBuffers; ++buffer)
+    place.hashes.emplace_back(size_bytes(place.first_spec + buffer));
+  return place;
 }
 
 const UnitBytes& TensorFile::stored(std::size_t unit) const {
@@ -154,23 +185,81 @@ const UnitBytes& TensorFile::stored(std::size_t unit) const {
 }
 
 void TensorFile::end_unit(std::size_t unit) {
-  for (std::size_t buffer = 0; buffer < model::kNumDf11Buffers; ++buffer)
-    end_spec(units_[unit]->first_spec + buffer);
+  UnitPlace& place = *units_[unit];
+  if (!place.hashes.empty()) {
+    std::array<std::uint64_t, kNumCodecBuffers> digests;
+    std::ranges::transform(place.hashes, digests.begin(), &BlockHash::digest);
+    place.output_hash = UnitPlace::combined(digests);
+    place.hashes.clear();
+  }
+  for (std::size_t buffer = 0; buffer < model::kNumDf11Buffers; ++buffer) end_spec(place.first_spec + buffer);
 }
 
-void TensorFile::copy_tensors(const std::function<void(std::uint64_t)>& on_copied) {
+WrittenRecord TensorFile::record_of(std::size_t unit) const {
+  const UnitPlace& place = *units_[unit];
+  WrittenRecord record;
+  record.file = path_.filename().native();
+  record.offset_bytes = offsets_[place.first_spec];
+  for (std::size_t buffer = 0; buffer < model::kNumDf11Buffers; ++buffer)
+    record.size_bytes += size_bytes(place.first_spec + buffer);
+  record.num_tables = specs_[place.first_spec].shape[0] - 1;
+  record.output_hash = place.output_hash;
+  record.verified = read_back_;
+  return record;
+}
+
+bool TensorFile::takes_over_unit(std::size_t unit, const WrittenRecord& record) {
+  UnitPlace& place = *units_[unit];
+  const WrittenRecord planned = record_of(unit);
+  if (record.file != planned.file || record.offset_bytes != planned.offset_bytes ||
+      record.size_bytes != planned.size_bytes || record.num_tables != planned.num_tables) {
+    return false;
+  }
+  std::array<std::uint64_t, kNumCodecBuffers> digests;
+  for (std::size_t buffer = 0; buffer < kNumCodecBuffers; ++buffer) {
+    const std::size_t spec = place.first_spec + buffer;
+    const auto digest = hash_stored(offsets_[spec], size_bytes(spec));
+    if (!digest) return false;
+    digests[buffer] = *digest;
+  }
+  if (UnitPlace::combined(digests) != record.output_hash) return false;
+  place.output_hash = record.output_hash;
+  end_unit(unit);
+  return true;
+}
+
+std::optional<std::uint64_t> TensorFile::hash_stored(std::uint64_t offset, std::uint64_t bytes) const {
+  if (offset + bytes > file_->size_bytes()) return std::nullopt;
+  BlockHash hash(bytes);
+  transfer_in_pieces(bytes, num_threads_, [&](std::uint64_t first, std::uint64_t count) {
+    thread_local std::vector<std::uint8_t> piece;
+    piece.resize(std::max<std::size_t>(piece.size(), count));
+    file_->read_at(piece.data(), count, offset + first);
+    hash.add(first, piece.data(), count);
+  });
+  return hash.digest();
+}
+
+void TensorFile::copy_tensors(const std::function<const CopiedRecord*(const std::string&)>& past,
+                              const std::function<void(const Copied&)>& on_copied) {
   for (const Copy& copied : copies_) {
     const model::ModelTensor& tensor = view_.tensors[copied.tensor];
-    copy(tensor, offsets_[copied.spec]);
+    const std::uint64_t offset = offsets_[copied.spec], bytes = tensor.size_bytes();
+    const CopiedRecord* const before = past(tensor.name);
+    const bool taken_over = before != nullptr && hash_stored(offset, bytes) == before->output_hash;
+    CopiedRecord record = taken_over ? *before : copy(tensor, offset);
+    if (!tensor.is_tied_copy) cast_counts_ += record.cast;
     end_spec(copied.spec);
-    if (on_copied) on_copied(tensor.size_bytes());
+    on_copied({tensor.name, bytes, std::move(record), taken_over});
   }
 }
 
-void TensorFile::copy(const model::ModelTensor& tensor, std::uint64_t offset) {
+CopiedRecord TensorFile::copy(const model::ModelTensor& tensor, std::uint64_t offset) {
   const model::SourceTensor& source = checkpoint_.tensors()[tensor.source_index];
   const bool is_cast = tensor.dtype != source.dtype;
+  CopiedRecord record{.file = path_.filename().native(), .output_hash = 0, .cast = {}};
   std::mutex mutex;
+  BlockHash hash(tensor.size_bytes());
   transfer_in_pieces(tensor.size_bytes(), num_threads_, [&](std::uint64_t first, std::uint64_t bytes) {
     thread_local std::vector<std::uint8_t> piece;  // kept: fresh memory costs a page fault every 4 KiB
     piece.resize(std::max<std::size_t>(piece.size(), bytes));
@@ -180,10 +269,13 @@ void TensorFile::copy(const model::ModelTensor& tensor, std::uint64_t offset) {
     } else {
       checkpoint_.read(source, first, bytes, piece.data());
     }
+    hash.add(first, piece.data(), bytes);
     write_and_check(piece.data(), bytes, offset + first, tensor.name);
     const std::lock_guard lock(mutex);
-    if (!tensor.is_tied_copy) cast_counts_ += counts;
+    record.cast += counts;
   });
+  record.output_hash = hash.digest();
+  return record;
 }
 
 void TensorFile::write_and_check(const void* data, std::uint64_t bytes, std::uint64_t offset,
@@ -228,8 +320,6 @@ void TensorFile::finish() {
     if (!unhashed_.empty()) hash_written(std::array{this}, num_threads_);
     write_and_check(layout_.header.data(), layout_.header.size(), 0, "the header");
   }
-  file_->sync();
-  file_->close();
 }
 
 }  // namespace weightpress::job

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,29 +45,38 @@ UnitCompressor::UnitCompressor(std::string_view unit, WeightSource& source, df11
   slab_weights_ = std::min(segments_per_slab * segment_weights_, num_weights_);
 }
 
-UnitCompressor::~UnitCompressor() {
-  if (buffers_.owner == this) buffers_.owner = nullptr;
+void UnitCompressor::hold(std::span<std::uint16_t> memory) {
+  assert(memory.empty() || memory.size() == num_weights_);
+  held_ = memory;
+  num_held_ = 0;
 }
 
-/// Reads each slab, counts it if its histograms are not kept, and gives it to visit(slab), which returns
-/// whether to go on.
+/// Those of a slab, out of memory if they are there.
+std::span<const std::uint16_t> UnitCompressor::weights_of_slab(std::uint64_t first, std::uint64_t count) {
+  if (const auto weights = source_.in_memory(first, count); weights.size() == count) return weights;
+  if (first + count <= num_held_) return held_.subspan(first, count);
+  const bool holds = !held_.empty() && first == num_held_;
+  const std::span<std::uint16_t> weights =
+      holds ? held_.subspan(first, count) : buffers_.weights.get(slab_weights_).first(count);
+  const StageTimer timer(options_.times, Stage::kRead, 2 * count);
+  source_.read(first, weights);
+  if (holds) num_held_ += count;
+  return weights;
+}
+
+/// Counts each slab if its histograms are not kept, and gives it to visit(slab), which returns whether to go
+/// on.
 template <class Visit>
 bool UnitCompressor::for_each_slab(Visit visit) {
-  const std::span<std::uint16_t> buffer = buffers_.weights.get(slab_weights_);
   for (std::uint64_t first = 0; first < num_weights_; first += slab_weights_) {
     const std::uint64_t count = std::min(slab_weights_, num_weights_ - first);
-    const std::span<std::uint16_t> weights = buffer.first(count);
-    if (buffers_.owner != this || buffers_.first_weight != first) {
-      buffers_.owner = nullptr;
-      source_.read(first, weights);
-      buffers_.owner = this;
-      buffers_.first_weight = first;
-    }
+    const std::span<const std::uint16_t> weights = weights_of_slab(first, count);
     const std::uint64_t num_segments = df11::num_segments(count, segment_weights_);
     std::span<df11::SegmentHistogram> histograms;
     if (histograms_.empty()) {
       slab_histograms_.resize(num_segments);
       histograms = slab_histograms_;
+      const StageTimer timer(options_.times, Stage::kHistogram, 2 * count);
       stages_.histogram({weights, segment_weights_, histograms}).wait();
     } else {
       histograms = std::span(histograms_).subspan(first / segment_weights_, num_segments);
@@ -83,19 +93,23 @@ Result<df11::UnitPlan> UnitCompressor::plan(const OnSlab& on_slab) {
   std::uint8_t last_exponent = 0;
   histograms_.resize(df11::num_segments(num_weights_, segment_weights_));
   for_each_slab([&](const Slab& slab) {
-    stages_.histogram({slab.weights, segment_weights_, slab.histograms}).wait();
+    {
+      const StageTimer timer(options_.times, Stage::kHistogram, slab.weights.size_bytes());
+      stages_.histogram({slab.weights, segment_weights_, slab.histograms}).wait();
+    }
     last_exponent = df11::exponent_of(slab.weights.back());
     if (on_slab) on_slab(slab.weights.size());
     return true;
   });
-  Result<df11::UnitPlan> plan =
-      df11::plan_unit({unit_, df11::sum_histograms(histograms_), last_exponent}, options_.coding,
-                      [this](const df11::Codebook& codebook) {
-                        // Mostly the histograms tell that no chunk is dense, and nothing is read again.
-                        const std::uint64_t bound = df11::densest_chunk_bound(histograms_, codebook);
-                        const bool ruled_out = bound <= options_.coding.limits.max_chunk_weights;
-                        return ruled_out ? bound : densest_chunk(codebook);
-                      });
+  counts_ = {df11::sum_histograms(histograms_), last_exponent, {}};
+  Result<df11::UnitPlan> plan = df11::plan_unit(
+      {unit_, counts_.histogram, last_exponent}, options_.coding, [this](const df11::Codebook& codebook) {
+        // Mostly the histograms tell that no chunk is dense, and nothing is read again.
+        const std::uint64_t bound = df11::densest_chunk_bound(histograms_, codebook);
+        const bool ruled_out = bound <= options_.coding.limits.max_chunk_weights;
+        counts_.densest_chunks.push_back(ruled_out ? bound : densest_chunk(codebook));
+        return counts_.densest_chunks.back();
+      });
   if (!plan && plan.error().code == ErrorCode::kExponentTooLarge) {
     plan.error().offset = find_large_exponent();
     if (plan.error().offset == ErrorDetails::kNoOffset) return changed();
@@ -108,17 +122,36 @@ void UnitCompressor::release_histograms() {
   histograms_ = {};
 }
 
+/// A slab in as few parts of whole segments as leave the codes of each at most a byte a weight of a slab:
+/// that much memory they may take, however long they are in places. visit(part, bits).
+template <class Visit>
+bool UnitCompressor::for_each_part(const Slab& slab, const df11::Codebook& codebook, Visit visit) {
+  const std::uint64_t max_bits = 8 * slab_weights_;
+  for (std::size_t first = 0; first < slab.histograms.size();) {
+    std::uint64_t bits = 0;
+    std::size_t end = first;
+    for (; end < slab.histograms.size(); ++end) {
+      const std::uint64_t more = df11::total_bits(slab.histograms[end], codebook);
+      if (end > first && bits + more > max_bits) break;
+      bits += more;
+    }
+    const std::uint64_t first_weight = first * segment_weights_;
+    const std::uint64_t count =
+        std::min<std::uint64_t>((end - first) * segment_weights_, slab.weights.size() - first_weight);
+    const Slab part{slab.first_weight + first_weight, slab.weights.subspan(first_weight, count),
+                    slab.histograms.subspan(first, end - first),
+                    slab.is_last && end == slab.histograms.size()};
+    if (!visit(part, bits)) return false;
+    first = end;
+  }
+  return true;
+}
+
 /// Walks the slabs with their positions in the bitstream. visit(slab, position, bits, last_code_length).
 template <class Visit>
 bool UnitCompressor::for_each_slab_position(const df11::Codebook& codebook, Visit visit) {
   df11::SlabPosition position;
-  return for_each_slab([&](const Slab& slab) {
-    std::uint64_t bits = 0;
-    for (const df11::SegmentHistogram& histogram : slab.histograms) {
-      bits += df11::total_bits(histogram, codebook);
-      // Counted again, a source that changed can hold exponents that have no code.
-      if (histograms_.empty() && !has_all_codes(histogram, codebook)) return false;
-    }
+  const auto visit_part = [&](const Slab& slab, std::uint64_t bits) {
     const std::uint32_t last_length = codebook.lengths[df11::exponent_of(slab.weights.back())];
     if (last_length == 0 || last_length > bits) return false;  // not what was counted
     position.first_weight = slab.first_weight;
@@ -127,6 +160,14 @@ bool UnitCompressor::for_each_slab_position(const df11::Codebook& codebook, Visi
     position.first_bit += bits;
     position.previous_code_length = last_length;
     return true;
+  };
+  return for_each_slab([&](const Slab& slab) {
+    // Counted again, a source that changed can hold exponents that have no code.
+    if (histograms_.empty()) {
+      for (const df11::SegmentHistogram& histogram : slab.histograms)
+        if (!has_all_codes(histogram, codebook)) return false;
+    }
+    return for_each_part(slab, codebook, visit_part);
   });
 }
 
@@ -160,50 +201,56 @@ Result<void> UnitCompressor::encode(const df11::UnitPlan& plan, UnitSink& sink, 
   df11::SlabJoiner joiner;
   std::uint64_t total_bits = 0;
   Result<void> accepted;
-  const bool complete =
-      for_each_slab_position(plan.codebook, [&](const Slab& slab, const df11::SlabPosition& position,
-                                                std::uint64_t bits, std::uint32_t last_length) {
-        total_bits = position.first_bit + bits;
-        // Counted again, a source that changed can have more bits than were planned for.
-        if (total_bits > plan.layout.total_bits ||
-            (position.is_last &&
-             (total_bits != plan.layout.total_bits || last_length != plan.layout.last_code_length))) {
-          return false;
-        }
-        const df11::SlabPieces pieces = df11::slab_pieces(position, bits, last_length, plan.layout);
-        const std::span<std::uint8_t> halves = buffers_.sign_mantissa.get(slab.weights.size());
-        const std::span<std::uint8_t> bitstream = buffers_.encoded_exponent.get(pieces.num_bytes);
-        const std::span<std::uint8_t> gaps = buffers_.gaps.get(pieces.num_gap_groups * df11::kGapGroupBytes);
-        const std::span<std::uint32_t> positions = buffers_.positions.get(pieces.num_positions);
-        df11::SlabBorder border;
-        const df11::StageStatus status = stages_
-                                             .encode({.weights = slab.weights,
-                                                      .segment_weights = segment_weights_,
-                                                      .position = position,
-                                                      .codebook = &plan.codebook,
-                                                      .layout = &plan.layout,
-                                                      .histograms = slab.histograms,
-                                                      .sign_mantissa = halves,
-                                                      .encoded_exponent = bitstream,
-                                                      .gaps = gaps,
-                                                      .positions = positions,
-                                                      .border = &border})
-                                             .wait();
-        if (status.code != df11::StageCode::kOk) return false;
-        joiner.add(bitstream, gaps, border);
-        sink.write(UnitBuffer::kSignMantissa, slab.first_weight, halves);
-        sink.write(UnitBuffer::kEncodedExponent, pieces.first_byte, bitstream);
-        sink.write(UnitBuffer::kGaps, pieces.first_gap_group * df11::kGapGroupBytes, gaps);
-        sink.write(UnitBuffer::kOutputPositions, 4 * pieces.first_position, bytes_of(positions));
-        const WrittenSoFar written = {
-            .stream_bytes = pieces.first_byte + bitstream.size(),
-            .gaps_bytes = pieces.first_gap_group * df11::kGapGroupBytes + gaps.size(),
-            .num_positions = pieces.first_position + positions.size()};
-        if (on_written) accepted = on_written(slab.weights, written);
-        if (!accepted) return false;
-        if (on_slab) on_slab(slab.weights.size());
-        return true;
-      });
+  const bool complete = for_each_slab_position(plan.codebook, [&](const Slab& slab,
+                                                                  const df11::SlabPosition& position,
+                                                                  std::uint64_t bits,
+                                                                  std::uint32_t last_length) {
+    total_bits = position.first_bit + bits;
+    // Counted again, a source that changed can have more bits than were planned for.
+    if (total_bits > plan.layout.total_bits ||
+        (position.is_last &&
+         (total_bits != plan.layout.total_bits || last_length != plan.layout.last_code_length))) {
+      return false;
+    }
+    const df11::SlabPieces pieces = df11::slab_pieces(position, bits, last_length, plan.layout);
+    const std::span<std::uint8_t> halves = buffers_.sign_mantissa.get(slab.weights.size());
+    const std::span<std::uint8_t> bitstream = buffers_.encoded_exponent.get(pieces.num_bytes);
+    const std::span<std::uint8_t> gaps = buffers_.gaps.get(pieces.num_gap_groups * df11::kGapGroupBytes);
+    const std::span<std::uint32_t> positions = buffers_.positions.get(pieces.num_positions);
+    df11::SlabBorder border;
+    std::optional<StageTimer> timer(std::in_place, options_.times, Stage::kEncode, slab.weights.size_bytes());
+    const df11::StageStatus status = stages_
+                                         .encode({.weights = slab.weights,
+                                                  .segment_weights = segment_weights_,
+                                                  .position = position,
+                                                  .codebook = &plan.codebook,
+                                                  .layout = &plan.layout,
+                                                  .histograms = slab.histograms,
+                                                  .sign_mantissa = halves,
+                                                  .encoded_exponent = bitstream,
+                                                  .gaps = gaps,
+                                                  .positions = positions,
+                                                  .border = &border})
+                                         .wait();
+    if (status.code != df11::StageCode::kOk) return false;
+    joiner.add(bitstream, gaps, border);
+    timer.emplace(options_.times, Stage::kWrite,
+                  halves.size() + bitstream.size() + gaps.size() + positions.size_bytes());
+    sink.write(UnitBuffer::kSignMantissa, slab.first_weight, halves);
+    sink.write(UnitBuffer::kEncodedExponent, pieces.first_byte, bitstream);
+    sink.write(UnitBuffer::kGaps, pieces.first_gap_group * df11::kGapGroupBytes, gaps);
+    sink.write(UnitBuffer::kOutputPositions, 4 * pieces.first_position, bytes_of(positions));
+    const WrittenSoFar written = {.stream_bytes = pieces.first_byte + bitstream.size(),
+                                  .gaps_bytes = pieces.first_gap_group * df11::kGapGroupBytes + gaps.size(),
+                                  .num_positions = pieces.first_position + positions.size()};
+    timer.reset();
+    if (on_written) timer.emplace(options_.times, Stage::kVerify, slab.weights.size_bytes());
+    if (on_written) accepted = on_written(slab.weights, written);
+    timer.reset();
+    if (!accepted) return false;
+    if (on_slab) on_slab(slab.weights.size());
+    return true;
+  });
   if (!accepted) return accepted;
   if (!complete) return changed();
   return {};

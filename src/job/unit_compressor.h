@@ -1,9 +1,9 @@
 // One unit through the stages, slab by slab: histogram, plan, encode. Knows neither files nor devices.
 //
 // plan() settles all sizes and refusals, encode() makes the bytes. Folder layouts call one after the other;
-// single-file layouts plan all units first. What the buffers still hold is not read again: a unit that fits
-// one slab is read once if nothing came in between. A longer one is read twice (three or four times in the
-// rare case that a codebook with a 1-bit code has to be checked for dense chunks).
+// single-file layouts plan all units first. A unit that is given memory to be held in is read once. Another
+// is read twice (three or four times in the rare case that a codebook with a 1-bit code has to be checked for
+// dense chunks).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,8 @@
 #include "format/histogram.h"
 #include "format/stages.h"
 #include "format/unit_plan.h"
+#include "job/stage_times.h"
+#include "job/unit_counts.h"
 
 namespace weightpress::job {
 
@@ -61,12 +63,13 @@ struct WrittenSoFar {
 
 struct UnitCompressorOptions {
   df11::CodingOptions coding{};
-  /// Weights a slab, rounded up to whole segments. Memory a weight of the slab: 2 bytes for the weight, 1 for
-  /// its sign and mantissa, its code (at most 8 bits on average) and 1/16 of these for growth; 1 KiB a
-  /// segment of the unit.
-  std::uint64_t slab_weights = std::uint64_t{32} << 20;
+  /// Weights a slab, rounded up to whole segments. Memory a weight of the slab: 2 bytes for the weight (none
+  /// if the unit is held or lies in memory), 1 for its sign and mantissa, 1 at most for its code (slabs whose
+  /// codes are longer are encoded in parts), and 1/16 of these for growth; 1 KiB a segment of the unit.
+  std::uint64_t slab_weights = std::uint64_t{4} << 20;
   /// Weights a segment; 0: segment_weights_for(). The bytes depend on neither.
   std::uint64_t segment_weights = 0;
+  StageTimes* times = nullptr;  ///< read, histogram, encode, write, verify (on_written) are added
 };
 
 /// Memory for a slab's piece of a buffer. Grows without copying or clearing.
@@ -88,21 +91,14 @@ class PieceBuffer {
   std::uint64_t capacity_ = 0;
 };
 
-class UnitCompressor;
-
 /// The buffers of one slab; kept from unit to unit, since fresh memory costs a page fault every 4 KiB.
 struct SlabBuffers {
   PieceBuffer<std::uint16_t> weights;
   PieceBuffer<std::uint8_t> sign_mantissa, encoded_exponent, gaps;
   PieceBuffer<std::uint32_t> positions;
-
-  /// What `weights` holds: this unit's slab that begins with this weight. Nothing known: nullptr.
-  const UnitCompressor* owner = nullptr;
-  std::uint64_t first_weight = 0;
 };
 
-/// Compresses one unit in two steps. Objects that share buffers take turns; each outlives the use of its
-/// weights in them or is followed by another's.
+/// Compresses one unit in two steps. Objects that share buffers take turns.
 class UnitCompressor {
  public:
   /// Called after each slab with its number of weights.
@@ -114,13 +110,20 @@ class UnitCompressor {
   /// All that is given must outlive the object.
   UnitCompressor(std::string_view unit, WeightSource& source, df11::Df11Stages& stages, SlabBuffers& buffers,
                  const UnitCompressorOptions& options);
-  ~UnitCompressor();
   UnitCompressor(const UnitCompressor&) = delete;
   UnitCompressor& operator=(const UnitCompressor&) = delete;
+
+  /// The unit's weights stay here from their first read on: [num_weights], until release_weights().
+  void hold(std::span<std::uint16_t> memory);
+  void release_weights() { hold({}); }
+  bool is_held() const { return !held_.empty(); }
 
   /// Counts and decides. Errors: those of df11::plan_unit (kExponentTooLarge with the weight's index as
   /// offset), kSourceChanged, and whatever the source throws.
   Result<df11::UnitPlan> plan(const OnSlab& on_slab = {});
+
+  /// Once plan() has given a plan.
+  const UnitCounts& counts() const { return counts_; }
 
   std::uint64_t histogram_bytes() const { return histograms_.size() * sizeof histograms_[0]; }
   /// Gives back the memory of the segments' histograms; encode() then counts again.
@@ -138,8 +141,11 @@ class UnitCompressor {
     std::span<df11::SegmentHistogram> histograms;
     bool is_last = false;
   };
+  std::span<const std::uint16_t> weights_of_slab(std::uint64_t first, std::uint64_t count);
   template <class Visit>
   bool for_each_slab(Visit visit);
+  template <class Visit>
+  bool for_each_part(const Slab& slab, const df11::Codebook& codebook, Visit visit);
   template <class Visit>
   bool for_each_slab_position(const df11::Codebook& codebook, Visit visit);
   std::uint64_t densest_chunk(const df11::Codebook& codebook);
@@ -155,6 +161,10 @@ class UnitCompressor {
   std::uint64_t num_weights_ = 0;
   std::uint64_t segment_weights_ = 0;
   std::uint64_t slab_weights_ = 0;
+
+  UnitCounts counts_;
+  std::span<std::uint16_t> held_;
+  std::uint64_t num_held_ = 0;  // of them, from the first on, are there
 
   std::vector<df11::SegmentHistogram> histograms_;       // of all segments, unless they were released
   std::vector<df11::SegmentHistogram> slab_histograms_;  // of one slab, once they were

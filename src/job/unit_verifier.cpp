@@ -6,11 +6,11 @@
 namespace weightpress::job {
 
 UnitVerifier::UnitVerifier(const df11::UnitPlan& plan, const UnitBytes& bytes, df11::Df11DecodeStage& stage,
-                           DecodeBuffers& buffers)
+                           DecodeBuffers& buffers, std::uint64_t slab_chunks)
     : plan_(plan),
       sizes_(unit_sizes(plan)),
       bytes_(bytes),
-      decoder_(sizes_, bytes, stage, buffers),
+      decoder_(sizes_, bytes, stage, buffers, slab_chunks),
       weights_(sizes_.num_weights) {}
 
 std::optional<UnitFault> UnitVerifier::add(std::span<const std::uint16_t> weights,

@@ -18,7 +18,7 @@ class UnitVerifier {
  public:
   /// bytes: what was written. All that is given must outlive the object.
   UnitVerifier(const df11::UnitPlan& plan, const UnitBytes& bytes, df11::Df11DecodeStage& stage,
-               DecodeBuffers& buffers);
+               DecodeBuffers& buffers, std::uint64_t slab_chunks = UnitDecoder::kDefaultSlabChunks);
 
   /// The weights of the next slab, whose pieces are among what was written. Returns what is wrong.
   std::optional<UnitFault> add(std::span<const std::uint16_t> weights, const WrittenSoFar& written);

@@ -64,6 +64,18 @@ File File::create(const std::filesystem::path& path) {
   return File(descriptor, path);
 }
 
+File File::open_readwrite(const std::filesystem::path& path) {
+  const int descriptor =
+      retry_interrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW); });
+  if (descriptor < 0) throw_system_error("open", path, errno);
+  File file(descriptor, path);
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) throw_system_error("examine", path, errno);
+  if (!S_ISREG(status.st_mode))
+    throw Error(ErrorCode::kIo, printable(path.native()) + ": is not a regular file");
+  return file;
+}
+
 File::File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {
   opened_version_ = version();
 }
@@ -140,6 +152,12 @@ void File::write_at(const void* data, std::uint64_t bytes, std::uint64_t offset)
     offset += num_written;
     bytes -= num_written;
   }
+}
+
+void File::truncate(std::uint64_t bytes) {
+  if (bytes > kMaxOffset) throw_system_error("cut", path_, EFBIG);
+  if (retry_interrupted([&] { return ::ftruncate(descriptor_, static_cast<off_t>(bytes)); }) != 0)
+    throw_system_error("cut", path_, errno);
 }
 
 void File::sync() {

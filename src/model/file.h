@@ -19,6 +19,8 @@ class File {
   /// A new file for reading and writing. Throws kOutputExists if there is one, kNotFound if the folder is
   /// missing.
   static File create(const std::filesystem::path& path);
+  /// A regular file that is there, for reading and writing. A link is not followed. Throws kNotFound or kIo.
+  static File open_readwrite(const std::filesystem::path& path);
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -27,12 +29,16 @@ class File {
   ~File();  // closes without a report; writers call close()
 
   std::uint64_t size_bytes() const;
+  /// Time of the last modification, in nanoseconds, when the file was opened.
+  std::int64_t modified_ns() const { return opened_version_.second; }
   /// Throws kSourceChanged if the file was written to since it was opened (size or modification time).
   void check_unchanged() const;
   /// All of `bytes`, or kSourceChanged if the file ends before.
   void read_at(void* data, std::uint64_t bytes, std::uint64_t offset) const;
   /// All of `bytes`; kNoSpace if the disk, the quota or the file size limit is reached.
   void write_at(const void* data, std::uint64_t bytes, std::uint64_t offset);
+  /// Cuts the file off, or makes it longer with zeros.
+  void truncate(std::uint64_t bytes);
   void sync();
   /// Closes and reports what the system held back until now. The file may not be used afterwards.
   void close();

@@ -322,12 +322,13 @@ class OutputInTheWay(CompressCase):
     def test_what_a_broken_run_left(self):
         model = self.model({"embed.weight": bf16(words(9, 200_000))})
         partial = pathlib.Path(f"{self.out}.partial")
-        done = compress(model, self.out, self.definition, preexec_fn=limit_file_size)
-        self.assert_fails(done, 2)
-        self.assertTrue(partial.exists())
-        done = compress(model, self.out, self.definition)
-        self.assert_done(done)
-        self.assertRegex(done.stderr, "remains")
+        for options in (), ("--no-resume",):
+            done = compress(model, self.out, self.definition, "--force", preexec_fn=limit_file_size)
+            self.assert_fails(done, 2, out_absent=not options)
+            self.assertTrue(partial.exists())
+            done = compress(model, self.out, self.definition, "--force", *options)
+            self.assert_done(done)
+            self.assertEqual("remains" in done.stderr, bool(options), done.stderr)
         self.assertFalse(partial.exists())
         self.assertEqual(reference.check(str(self.work / "model"), str(self.out)), 0)
 

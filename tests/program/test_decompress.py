@@ -345,7 +345,7 @@ class WhatIsPrinted(DecompressCase):
         output = self.output()
         done = self.decompress(output, "--progress", "bar")
         self.assert_done(done)
-        self.assertTrue(mentions(done.stderr, "decompressing, 0 of 3 units, 0%: embed"), done.stderr)
+        self.assertTrue(mentions(done.stderr, "decompressing, 0 of 3 units, 0% of [0-9.]+ [kM]?B: embed"), done.stderr)
         done = self.restored(output)
         self.assertEqual(done.stderr, "")
         self.assertTrue(mentions(done.stdout, "record", "tensors", "written to", re.escape(str(self.back))), done.stdout)

@@ -19,7 +19,7 @@ from support import bf16, compress, run, words
 from test_compress_command import CompressCase, small_tensors, unittest
 
 OPTIONS = ["source", "output", "arch", "layout", "device", "threads", "fast", "luts", "strict-identity", "keep-unencodable",
-           "cast-to-bf16", "with-config", "hashes", "force"]
+           "cast-to-bf16", "with-config", "hashes", "force", "resume", "ram"]
 
 
 class Report(CompressCase):
@@ -138,7 +138,7 @@ class Report(CompressCase):
                 process.send_signal(signal.SIGINT)
                 _, said = process.communicate()
                 self.assertEqual(process.returncode, 130, said)
-                self.assertIn(f"{self.out}.partial, which the next run removes", said)
+                self.assertIn(f"{self.out}.partial: run the same command again to go on", said)
                 self.assertEqual((self.work / name).exists(), is_left)
         self.assertEqual((self.work / "notes.json").read_text(), '{"mine": 1}')
 
@@ -183,7 +183,7 @@ class Progress(CompressCase):
     def test_a_live_line_on_a_terminal(self):
         for options in ((), ("--progress", "bar")):
             text = self.on_a_terminal(*options)
-            self.assertRegex(text, r"\r\x1b\[Kcompressing, 0 of 2 units, 0%: embed")
+            self.assertRegex(text, r"\r\x1b\[Kcompressing, 0 of 2 units, 0% of 6\.01 MB: embed")
             lines = re.split(r"\r\x1b\[K", text)
             self.assertTrue(all(len(line.split("\r\n")[0]) < 80 for line in lines[:-1]), lines)
             self.assertRegex(lines[-1], r"^(note: .*\r\n)*$")  # the line is taken away before other text

@@ -8,6 +8,7 @@
 
 #include <weightpress/error.h>
 
+#include "job/journal.h"
 #include "model/file.h"
 
 namespace weightpress::job {
@@ -88,18 +89,74 @@ TEST_F(OutputFolderTest, FileInTheWayIsKeptEvenWithForce) {
   EXPECT_EQ(get(out()), "a file");
 }
 
-TEST_F(OutputFolderTest, RemainsOfABrokenRunAreRemoved) {
+TEST_F(OutputFolderTest, RemainsOfABrokenRunAreLeftForTheNextOne) {
   {
     OutputFolder broken(out(), false);
+    EXPECT_EQ(broken.partial().state(), PartialFolder::State::kFresh);
+    Journal::create(broken.file(kJournalName), R"({"weightpress_journal":1})");
     put(broken.file("a"), "torn");
     EXPECT_FALSE(broken.removed_remains());
   }
-  EXPECT_TRUE(fs::exists(partial() / "a"));
   OutputFolder output(out(), false);
+  EXPECT_EQ(output.partial().state(), PartialFolder::State::kJournal);
+  EXPECT_EQ(get(output.file("a")), "torn");
+  EXPECT_FALSE(output.removed_remains());
+  output.partial().start_over();
   EXPECT_TRUE(output.removed_remains());
   EXPECT_FALSE(fs::exists(output.file("a")));
+  EXPECT_FALSE(fs::exists(output.file(kJournalName)));
   output.finish();
   EXPECT_FALSE(fs::exists(out() / "a"));
+}
+
+TEST_F(OutputFolderTest, JournalGoesBeforeTheFolderGetsItsName) {
+  OutputFolder output(out(), false);
+  Journal::create(output.file(kJournalName), R"({"weightpress_journal":1})");
+  put(output.file("a"), "whole");
+  output.finish();
+  EXPECT_EQ(get(out() / "a"), "whole");
+  EXPECT_FALSE(fs::exists(out() / kJournalName));
+}
+
+TEST_F(OutputFolderTest, JournalWithoutALineIsNothingToGoOnWith) {
+  for (const std::string& torn : {std::string(), std::string(100, '\0'), std::string("0123456789abc"),
+                                  std::string("0123456789abcdef {\"weightpress_jo")}) {
+    put(partial() / kJournalName, torn);
+    put(partial() / "a", "torn");
+    OutputFolder output(out(), false);
+    EXPECT_EQ(output.partial().state(), PartialFolder::State::kFresh);
+    EXPECT_FALSE(fs::exists(output.file("a")));
+    EXPECT_FALSE(fs::exists(output.file(kJournalName)));
+  }
+}
+
+TEST_F(OutputFolderTest, JournalOfSomebodyElseIsNotTouched) {
+  for (const char* text : {"my diary", "my diary\n", "0123456789abcdef {\"weightpress_journal\":1}\n"}) {
+    put(partial() / kJournalName, text);
+    expect_refused([&] { OutputFolder(out(), true); }, ErrorCode::kOutputExists, "in the way");
+    EXPECT_EQ(get(partial() / kJournalName), text);
+  }
+}
+
+TEST_F(OutputFolderTest, RunWithoutJournalLeavesOneOfAnotherAlone) {
+  fs::create_directories(partial());
+  Journal::create(partial() / kJournalName, R"({"weightpress_journal":1})");
+  expect_refused([&] { OutputFolder(out(), true, {"a"}); }, ErrorCode::kOutputExists, "taken up again");
+  EXPECT_TRUE(fs::exists(partial() / kJournalName));
+}
+
+TEST_F(OutputFolderTest, WhatDoesNotBelongToTheOutputIsRemoved) {
+  put(folder_ / "elsewhere" / "a", "theirs");
+  OutputFolder output(out(), false);
+  put(output.file("mine"), "mine");
+  put(output.file("stray"), "stray");
+  put(output.file("folder") / "b", "stray");
+  fs::create_symlink(folder_ / "elsewhere" / "a", output.file("link"));
+  fs::create_hard_link(folder_ / "elsewhere" / "a", output.file("second_name"));
+  output.partial().remove_others([](const std::string& name) { return name != "stray"; });
+  EXPECT_EQ(std::distance(fs::directory_iterator(partial()), fs::directory_iterator()), 1);
+  EXPECT_EQ(get(output.file("mine")), "mine");
+  EXPECT_EQ(get(folder_ / "elsewhere" / "a"), "theirs");
 }
 
 TEST_F(OutputFolderTest, PartialFolderOfSomebodyElseIsNotTouched) {
@@ -117,9 +174,9 @@ TEST_F(OutputFolderTest, CompleteOutputOfARunThatWasStoppedAtTheRenameIsTakenUp)
   put(partial() / "a", "complete");
   put(partial() / "weightpress.json", "{\n \"weightpress\": \"0.1.0\"}");
   OutputFolder output(out(), false);
-  EXPECT_TRUE(output.removed_remains());
-  EXPECT_FALSE(fs::exists(output.file("a")));
-  EXPECT_FALSE(fs::exists(output.file("weightpress.json")));
+  EXPECT_EQ(output.partial().state(), PartialFolder::State::kComplete);
+  output.finish();
+  EXPECT_EQ(get(out() / "a"), "complete");
 }
 
 TEST_F(OutputFolderTest, ModelOfSomebodyElseAtThatNameIsNotTouched) {
@@ -183,7 +240,7 @@ class OutputFileTest : public OutputFolderTest {
     OutputFile output(
         out(),
         {{.name = "x.weightpress.json", .is_record = true}, {.name = "config.json", .content = config}},
-        force);
+        force, PartialFolder::Journaled::kYes);
     put(output.file("x.safetensors"), "tensors");
     put(output.file("x.weightpress.json"), "record");
     put(output.file("config.json"), config);
@@ -237,7 +294,7 @@ TEST_F(OutputFileTest, FolderInTheWayIsKeptEvenWithForce) {
 }
 
 TEST_F(OutputFileTest, FileThatAppearsMeanwhileIsNotReplaced) {
-  OutputFile output(out(), {}, false);
+  OutputFile output(out(), {}, false, PartialFolder::Journaled::kYes);
   put(output.file("x.safetensors"), "tensors");
   put(out(), "theirs");
   expect_refused([&] { output.finish(); }, ErrorCode::kOutputExists, "appeared");

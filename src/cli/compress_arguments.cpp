@@ -1,0 +1,171 @@
+#include "cli/compress_arguments.h"
+
+#include <chrono>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/console.h"
+#include "job/energy_meter.h"
+#include "job/size_option.h"
+#include "model/text.h"
+
+namespace weightpress::cli {
+namespace {
+
+std::string record_name(const CompressOptions& options) {
+  return options.output.native().ends_with(".safetensors")
+             ? options.output.stem().string() + ".weightpress.json"
+             : "weightpress.json";
+}
+
+/// What the user may want to know, and change, before hours of work.
+void print_plan(const CompressReport& report, const CompressOptions& options) {
+  if (!report.why.empty()) note("the definition " + report.definition + " was chosen, since " + report.why);
+  for (const AlternativeDefinition& other : report.also_fits) {
+    if (other.same_bytes) continue;
+    note("the definition " + other.name + " fits too and would give other files (it " + other.difference +
+         "): to get those instead, --arch " + other.name);
+  }
+  for (const std::string& text : report.notes) note(text);
+  if (!report.dropped.empty()) {
+    note(std::to_string(report.dropped.size()) +
+         " tensors of the source are not in the output, the first being '" + report.dropped[0].tensor +
+         "': " + report.dropped[0].reason + " (" + record_name(options) + " lists all)");
+  }
+}
+
+/// num_notes, num_dropped: those that print_plan() has told.
+void print_notes(const CompressReport& report, std::size_t num_notes, std::size_t num_dropped) {
+  for (std::size_t i = num_notes; i < report.notes.size(); ++i) note(report.notes[i]);
+  for (std::size_t i = num_dropped; i < report.dropped.size(); ++i)
+    note("'" + report.dropped[i].tensor + "' is not in the output: " + report.dropped[i].reason);
+  note_each(report.remarks, "such units",
+            [](const UnitRemark& remark) { return "unit " + remark.unit + ": " + remark.remark; });
+  note_each(report.kept_units, "units that are kept",
+            [](const UnitRemark& kept) { return "kept as it is: " + kept.remark; });
+  if (report.cast.num_tensors != 0) {
+    note(std::to_string(report.cast.num_tensors) + " tensors were cast to BF16, which is a loss: " +
+         std::to_string(report.cast.changed) + " values changed, " + std::to_string(report.cast.overflowed) +
+         " overflowed to Inf, " + std::to_string(report.cast.flushed_to_zero) + " were flushed to zero");
+  }
+  if (report.only_renamed) {
+    note("an earlier run had done everything but the last step: its output was given its name");
+  }
+  PlanPrinter::print_resumed(report.resumed_units, report.num_units);
+  if (report.removed_remains) note("the remains of an earlier run that did not end were removed");
+  if (!report.old_output_left.empty()) note(report.old_output_left);
+  if (report.lacks_source_config) {
+    note(
+        "there is no config.json beside the source; the one written holds only dfloat11_config, and loaders "
+        "may need the model's own keys too");
+  }
+}
+
+const char* phase_name(CompressPhase phase) {
+  switch (phase) {
+    case CompressPhase::kPlanning:
+      return "planning";
+    case CompressPhase::kCompressing:
+      return "compressing";
+    case CompressPhase::kCopying:
+      break;
+  }
+  return "copying";
+}
+
+}  // namespace
+
+void add_compress_options(CLI::App& command, CompressArguments& arguments) {
+  CompressOptions& options = arguments.options;
+  command.add_option("--arch", options.arch, "model definition: a name, a file, or auto")
+      ->capture_default_str()
+      ->type_name("NAME");
+  command.add_option("--layout", options.layout, "files that are written (default: the definition's)")
+      ->check(CLI::IsMember({"transformers", "diffusers", "diffusers-single", "comfyui"}))
+      ->option_text("LAYOUT");
+  add_machine_options(command, arguments.run, options.num_threads,
+                      "CPU threads (default: all); the bytes stay the same");
+  command
+      .add_option("--ram", arguments.ram,
+                  "memory of the whole process, e.g. 512M (default: 60% of what is free)")
+      ->option_text("SIZE");
+  command.add_flag("--safe", arguments.safe, "read each unit back and compare it before it counts (default)");
+  command.add_flag("--fast", arguments.fast, "do not read back")->excludes("--safe");
+  command
+      .add_option("--luts", arguments.luts, "tables as in official files, or such that decoding always ends")
+      ->check(CLI::IsMember({"compat", "safe"}))
+      ->option_text("compat|safe");
+  command.add_flag("--strict-identity", options.strict_identity,
+                   "refuse units that would not be official bytes");
+  command.add_flag("--keep-unencodable", options.keep_unencodable, "store what DF11 cannot hold as it is");
+  command.add_flag("--cast-to-bf16", options.cast_to_bf16, "round F32 and F16 tensors to BF16: a loss");
+  command.add_flag("--with-config", options.with_config, "write the source's config.json in every layout");
+  command.add_flag("--hashes", options.hashes, "store SHA-256 of every tensor and header in the files");
+}
+
+CompressOptions& settled_options(CompressArguments& arguments) {
+  CompressOptions& options = arguments.options;
+  options.luts = arguments.luts == "safe" ? LutFill::kSafe : LutFill::kCompat;
+  options.verify = !arguments.fast;
+  if (!arguments.ram.empty()) {
+    const auto bytes = job::parse_size(arguments.ram);
+    if (!bytes) {
+      throw Error(ErrorCode::kUsage,
+                  "--ram " + model::in_quotes(arguments.ram) +
+                      " is no size: it must be like 512M or 4G (K, M, G, T are powers of 1024)");
+    }
+    options.ram_bytes = *bytes;
+  }
+  return options;
+}
+
+void show_progress_of(CompressOptions& options, ProgressPrinter& progress, job::EnergyMeter& energy,
+                      CompressProgress& last) {
+  using Clock = std::chrono::steady_clock;
+  options.on_progress = [&, sampled = Clock::now()](const CompressProgress& state) mutable {
+    last = state;
+    progress.show({phase_name(state.phase), state.unit, state.units_done, state.num_units, state.bytes_done,
+                   state.total_bytes, state.bytes_resumed});
+    constexpr std::chrono::seconds kSampleInterval{30};  // counters wrap around
+    if (const Clock::time_point now = Clock::now(); now - sampled >= kSampleInterval) {
+      energy.sample();
+      sampled = now;
+    }
+  };
+}
+
+void PlanPrinter::attach(CompressOptions& options) {
+  options.on_planned = [this](const CompressReport& report) {
+    num_notes_ = report.notes.size();
+    num_dropped_ = report.dropped.size();
+    print_plan(report);
+    if (arguments_.run.verbose) print_memory(report.memory);
+  };
+}
+
+void PlanPrinter::print_plan(const CompressReport& report) const {
+  cli::print_plan(report, arguments_.options);
+}
+
+void PlanPrinter::print_memory(const MemoryReport& memory) const {
+  note("memory: " + format_bytes(memory.ram_bytes) + " may be used, since " + memory.why + "; slabs of " +
+       std::to_string(memory.slab_weights) + " weights need at most " + format_bytes(memory.needed_bytes) +
+       ", and up to " + format_bytes(memory.hold_bytes) + " of weights are held so as not to be read twice");
+}
+
+void PlanPrinter::print_resumed(std::uint64_t units_resumed, std::uint64_t num_units) {
+  if (units_resumed == 0) return;
+  note("went on with an earlier run: " + std::to_string(units_resumed) + " of " + std::to_string(num_units) +
+       " units were done");
+}
+
+void PlanPrinter::print_rest(const CompressReport& report) const {
+  print_notes(report, num_notes_, num_dropped_);
+  if (arguments_.run.verbose && !report.only_renamed) {
+    note("memory: " + std::to_string(report.memory.units_held) + " units were held whole, " +
+         std::to_string(report.memory.units_streamed) +
+         " were streamed in slabs; the most that was used is " + format_bytes(report.peak_memory_bytes));
+  }
+}
+
+}  // namespace weightpress::cli
