@@ -140,6 +140,8 @@ class CompressJob : private job::Compression {
     if (partial.state() == State::kFresh) {
       try {
         kept_journal_ = std::make_unique<job::Journal>(job::Journal::create(journal, fingerprint));
+        model::sync_folder(
+            partial.path().parent_path());  // or a power cut would lose the folder with all in it
       } catch (...) {
         output.discard();
         throw;

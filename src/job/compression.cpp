@@ -37,6 +37,9 @@ bool is_unencodable(ErrorCode code) {
          code == ErrorCode::kEmptyUnit;
 }
 
+// docs/benchmarking.md, "Tuned constants": 256 MiB, which most layers fit.
+constexpr std::uint64_t kMaxHeldOfCached = std::uint64_t{128} << 20;
+
 }  // namespace
 
 Compression::Compression(const CompressOptions& options)
@@ -192,11 +195,11 @@ std::uint64_t Compression::lists_bytes() const {
 
 void Compression::plan_memory_use() {
   const int wanted_threads = host::usable_num_threads(options_.num_threads);
+  const FreeMemory free = find_free_memory();
   MemoryRequest request;
   request.ram_bytes = options_.ram_bytes;
   report_.memory.why = "it was given";
   if (options_.ram_bytes == 0) {
-    const FreeMemory free = find_free_memory();
     request.ram_bytes = free.bytes / 10 * 6;
     report_.memory.why = "60% of what is free (" + free.source + ")";
   }
@@ -211,6 +214,10 @@ void Compression::plan_memory_use() {
     request.held_weights += unit.num_weights;
   }
   if (!is_single_file()) request.held_weights = request.longest_unit_weights;
+  // A source that the page cache keeps beside all else is cheaper to read from there again than to copy into
+  // fresh memory; one that it cannot keep would come from the disk twice.
+  const bool is_cached = free.bytes / 3 >= checkpoint_.total_bytes();
+  if (is_cached) request.held_weights = std::min(request.held_weights, kMaxHeldOfCached);
   memory_ = job::plan_memory(request).value();
   num_threads_ = memory_.num_threads;
   compressor_options_.slab_weights = memory_.slab_weights;

@@ -1,6 +1,6 @@
 // Preloaded into the program: writes every operation that changes what lies below a folder to a log, in the
 // order in which they took effect, for test_crash_replay.py. WP_RECORD_ROOT: the folder, without links in its
-// path. WP_RECORD_LOG: the log, outside of it.
+// path. WP_RECORD_LOG: the log, outside of it. WP_RECORD_DELAY_MS: how long each write waits (not at all).
 //
 // A record is a line of words; paths, names and values are hexadecimal, an inode is DEVICE:NUMBER:
 //   create PATH INODE     mkdir PATH INODE     symlink PATH INODE TARGET     link INODE PATH
@@ -205,8 +205,18 @@ void append_write(int descriptor, const std::string& file, off_t offset, std::st
 }
 
 /// offset: nullptr if the call writes at the file's position.
+/// WP_RECORD_DELAY_MS: so long each write waits, for runs that are to last a while.
+void slow_down() {
+  static const long milliseconds = [] {
+    const char* value = std::getenv("WP_RECORD_DELAY_MS");
+    return value == nullptr ? 0L : std::strtol(value, nullptr, 10);
+  }();
+  if (milliseconds > 0) ::usleep(static_cast<useconds_t>(milliseconds * 1000));
+}
+
 template <class Call>
 ssize_t write_recorded(int descriptor, const off_t* offset, const iovec* parts, int num_parts, Call call) {
+  slow_down();
   const std::string file = watched(descriptor);
   if (file.empty()) return call();
   const std::lock_guard lock(mutex);
