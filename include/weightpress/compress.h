@@ -20,7 +20,8 @@ namespace weightpress {
 enum class CompressPhase : std::uint8_t {
   kPlanning,     ///< single-file layouts: all units are counted before the first byte is written
   kCompressing,  ///< units
-  kCopying       ///< tensors that are kept
+  kCopying,      ///< tensors that are kept
+  kFinishing     ///< all is written; told once, before the output gets its name
 };
 
 /// Where a run is. Called from the thread that called compress(): at the beginning of each phase, after each
@@ -60,8 +61,9 @@ struct CompressOptions {
   /// counts.
   bool verify = true;
   int num_threads = 0;  ///< 0: as many as the machine has; the bytes do not depend on it
-  /// Bounds the resident memory of the whole process, whatever it held before; 0: 60% of what is free. The
-  /// bytes do not depend on it. kOutOfMemory if it is too little; the message names the smallest value.
+  /// Bounds the resident memory of the whole process, whatever it holds before (the program also keeps the
+  /// allocator from holding on to blocks: src/cli/main.cpp); 0: 60% of what is free. The bytes do not depend
+  /// on it. kOutOfMemory if it is too little; the message names the smallest value.
   std::uint64_t ram_bytes = 0;
   /// Go on with what a run of the same job has left in `<output>.partial`. False: remove it.
   bool resume = true;

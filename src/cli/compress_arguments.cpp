@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/commands.h"
 #include "cli/console.h"
 #include "job/energy_meter.h"
 #include "job/size_option.h"
@@ -68,9 +69,11 @@ const char* phase_name(CompressPhase phase) {
     case CompressPhase::kCompressing:
       return "compressing";
     case CompressPhase::kCopying:
+      return "copying";
+    case CompressPhase::kFinishing:
       break;
   }
-  return "copying";
+  return "finishing";
 }
 
 }  // namespace
@@ -107,11 +110,11 @@ CompressOptions& settled_options(CompressArguments& arguments) {
   CompressOptions& options = arguments.options;
   options.luts = arguments.luts == "safe" ? LutFill::kSafe : LutFill::kCompat;
   options.verify = !arguments.fast;
-  if (!arguments.ram.empty()) {
-    const auto bytes = job::parse_size(arguments.ram);
+  if (arguments.ram) {
+    const auto bytes = job::parse_size(*arguments.ram);
     if (!bytes) {
       throw Error(ErrorCode::kUsage,
-                  "--ram " + model::in_quotes(arguments.ram) +
+                  "--ram " + model::in_quotes(*arguments.ram) +
                       " is no size: it must be like 512M or 4G (K, M, G, T are powers of 1024)");
     }
     options.ram_bytes = *bytes;
@@ -124,6 +127,8 @@ void show_progress_of(CompressOptions& options, ProgressPrinter& progress, job::
   using Clock = std::chrono::steady_clock;
   options.on_progress = [&, sampled = Clock::now()](const CompressProgress& state) mutable {
     last = state;
+    // From now on OUT may be complete: nobody is to be sent back.
+    if (state.phase == CompressPhase::kFinishing) set_unfinished_output({}, false);
     progress.show({phase_name(state.phase), state.unit, state.units_done, state.num_units, state.bytes_done,
                    state.total_bytes, state.bytes_resumed});
     constexpr std::chrono::seconds kSampleInterval{30};  // counters wrap around

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include <weightpress/compress.h>
@@ -20,7 +21,7 @@ namespace weightpress::cli {
 struct CompressArguments {
   CompressOptions options;
   std::string luts = "compat";
-  std::string ram;
+  std::optional<std::string> ram;
   RunOptions run;
   std::filesystem::path report;
   bool safe = false;

@@ -36,11 +36,12 @@ class BackgroundSync {
 
  private:
   void run();
-  void sync_round(std::vector<std::shared_ptr<model::File>> files);
+  void sync_round(const std::vector<std::shared_ptr<model::File>>& files);
   void stop();
 
   Journal& journal_;
   const std::filesystem::path folder_;
+  const std::size_t max_waiting_files_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<model::File>> waiting_;

@@ -35,7 +35,7 @@ struct BlockHash::OpenBlock {
   }
 
   struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+    void operator()(XXH3_state_t* freed) const { XXH3_freeState(freed); }
   };
   std::unique_ptr<XXH3_state_t, Free> state{XXH3_createState()};
 };

@@ -18,6 +18,7 @@
 
 #include "host/decode.h"
 #include "job/background_sync.h"
+#include "job/block_hash.h"
 #include "job/compression.h"
 #include "job/job_fingerprint.h"
 #include "job/machine_trouble.h"
@@ -100,6 +101,8 @@ class CompressJob : private job::Compression {
         for (const model::File& file : checkpoint_.files()) file.check_unchanged();
       });
     }
+    progress_.phase = CompressPhase::kFinishing;
+    show_progress();
     report_.old_output_left = job::finish_or_tell(*output, path, job::AfterTrouble::kResume);
     report_.peak_memory_bytes = job::peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -129,12 +132,16 @@ class CompressJob : private job::Compression {
     const std::string fingerprint =
         job::make_fingerprint(checkpoint_, plan_, options_, config_, generation_config_);
     if (partial.state() != State::kFresh && !options_.resume) partial.start_over();
+    output.set_job(job::hex16(job::xxh3(fingerprint)));
     if (partial.state() == State::kComplete) {
-      if (const std::string what = complete_differs(output); !what.empty()) {
-        job::refuse(job::name_of(partial.path()) + " holds the complete output of another job (" + what +
-                    "): rename it yourself, or replace it with --no-resume");
+      if (const std::string what = complete_differs(output, job::hex16(job::xxh3(fingerprint)));
+          !what.empty()) {
+        job::refuse(job::name_of(partial.path()) + " holds a complete output, but " + what +
+                    ": rename it yourself, or make it anew with --no-resume");
       }
       report_.only_renamed = true;
+      for (const fs::directory_entry& entry : fs::directory_iterator(partial.path()))
+        report_.output_bytes += entry.file_size();
       return;
     }
     if (partial.state() == State::kFresh) {
@@ -157,39 +164,70 @@ class CompressJob : private job::Compression {
       std::size_t lines = 0;
       kept_journal_ = std::make_unique<job::Journal>(job::Journal::open(
           journal, [&](std::string_view json) { return lines++ == 0 || past_.add(json); }));
-      std::unordered_set<std::string> names = {file_name_};
-      if (!is_single_file())
-        for (const model::Unit& unit : plan_.assignment.units) names.insert(model::unit_file_name(unit.name));
+      const auto names = tensor_file_names();
       partial.remove_others([&](const std::string& name) { return names.contains(name); });
     }
     journal_ = kept_journal_.get();
     sync_ = std::make_unique<job::BackgroundSync>(*journal_, partial.path());
   }
 
-  /// What a complete output that was found is not of this job: a clause; empty: it is. It has no fingerprint
-  /// any more, so everything is compared with the source.
-  std::string complete_differs(const job::Output& output) const {
-    if (std::string what = job::record_differs(output.file(record_name_), checkpoint_, plan_, options_);
-        !what.empty()) {
-      return what;
+  /// Why a complete output that was found is not this job's: a clause; empty: it is. Where the file system
+  /// does not remember what job it is of, everything is compared with the source.
+  std::string complete_differs(job::Output& output, const std::string& job) const {
+    using Found = job::PartialFolder::Found;
+    switch (output.partial().compare_with(job)) {
+      case Found::kSameJob:
+        return {};
+      case Found::kOtherJob:
+        return "of another job";
+      case Found::kChanged:
+        return "files in it were added, removed or changed since";
+      case Found::kUnknown:
+        break;
     }
+    try {
+      return complete_differs_from_source(output);
+    } catch (const Error& error) {
+      return std::string("it is damaged (") + error.what() + ")";
+    }
+  }
+
+  std::string complete_differs_from_source(const job::Output& output) const {
+    const fs::path folder = output.file(record_name_).parent_path();
+    const auto names = tensor_file_names();
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      const bool belongs = names.contains(name) || name == record_name_ || name == kConfigName ||
+                           name == kGenerationConfigName;
+      if (!belongs || !entry.is_regular_file() || entry.is_symlink()) {
+        return in_quotes(name) + " does not belong to it";
+      }
+    }
+    if (!job::record_begins_like(output.file(record_name_), make_record())) return "it is of another job";
     const auto holds = [&](std::string_view name, const std::optional<std::string>& content) {
       const fs::path path = output.file(name);
       if (!content || !fs::is_regular_file(path)) return content.has_value() == fs::exists(path);
       return fs::file_size(path) == content->size() &&
              model::read_whole_file(path, content->size()) == *content;
     };
-    if (!holds(kConfigName, config_)) return "another config.json";
-    if (!holds(kGenerationConfigName, generation_config_)) return "another generation_config.json";
+    if (!holds(kConfigName, config_)) return "its config.json is another";
+    if (!holds(kGenerationConfigName, generation_config_)) return "its generation_config.json is another";
     VerifyOptions check;
-    check.path = output.file(record_name_).parent_path();
+    check.path = folder;
     check.source = options_.source;
     check.level = VerifyLevel::kFull;
     check.num_threads = num_threads_;
     const VerifyReport found = verify(check);
     if (found.ok()) return {};
     const VerifyFailure& first = found.failures.front();
-    return in_quotes(first.unit.empty() ? first.tensor : first.unit) + " is not as in the source";
+    return in_quotes(first.unit.empty() ? first.tensor : first.unit) + " in it is not as in the source";
+  }
+
+  std::unordered_set<std::string> tensor_file_names() const {
+    std::unordered_set<std::string> names = {file_name_};
+    if (!is_single_file())
+      for (const model::Unit& unit : plan_.assignment.units) names.insert(model::unit_file_name(unit.name));
+    return names;
   }
 
   // ---- layouts
@@ -296,13 +334,14 @@ class CompressJob : private job::Compression {
     const bool counts = is_single_file();
     const auto encoded = unit.compressor.encode(
         unit.plan, file.sink(number), counts ? on_slab() : job::UnitCompressor::OnSlab(), on_written);
-    if (!encoded) throw Error(encoded.error());
-    if (unit.is_from_past && unit.source.source_hash() != unit.record.source_hash) {
+    const bool is_changed = !encoded && encoded.error().code == ErrorCode::kSourceChanged;
+    if (!encoded && !(unit.is_from_past && is_changed)) throw Error(encoded.error());
+    if (unit.is_from_past && (is_changed || unit.source.source_hash() != unit.source_hash)) {
       throw Error(
           ErrorDetails{.code = ErrorCode::kSourceChanged,
                        .message = "unit " + in_quotes(unit.unit.name) +
                                   ": its weights are not those that an earlier run has counted, though "
-                                  "size and time of the source are the same: start over with --no-resume",
+                                  "size and time of the source are the same",
                        .unit = unit.unit.name});
     }
   }

@@ -184,12 +184,31 @@ void Compression::make_config() {
 
 /// At most, of lists that grow with the model: tensors' places, headers and records as text, plans of units.
 std::uint64_t Compression::lists_bytes() const {
+  const auto escaped_bytes = [](const std::string& name) {
+    std::uint64_t bytes = name.size();
+    for (const char c : name)
+      if (static_cast<unsigned char>(c) < 0x20 || c == '"' || c == '\\') bytes += 5;
+    return bytes;
+  };
+  // A text that grows takes three times its length while it moves.
+  constexpr std::uint64_t kGrowth = 3;
   std::uint64_t bytes = std::uint64_t{1} << 20;
-  for (const model::ModelTensor& tensor : plan_.view.tensors) bytes += 8 * tensor.name.size() + 800;
-  const std::uint64_t unit_bytes = is_single_file() ? 16'000 : 2'000;
-  for (const model::Unit& unit : plan_.assignment.units) bytes += 40 * unit.name.size() + unit_bytes;
+  for (const model::SourceTensor& tensor : checkpoint_.tensors())
+    bytes += kGrowth * (2 * escaped_bytes(tensor.name) + 200);  // in weightpress.json
+  for (const model::DroppedTensor& dropped : plan_.view.dropped)
+    bytes += (kGrowth + 2) * (escaped_bytes(dropped.reason) + escaped_bytes(dropped.tied_to)) + 300;
+  const auto header_bytes = [&](const std::string& name) {
+    return (kGrowth + 1) *
+               (escaped_bytes(name) + 100 + (options_.hashes ? 6 * model::hash_member_bytes(name) : 0)) +
+           name.size() + 300;
+  };
+  for (const model::ModelTensor& tensor : plan_.view.tensors)
+    bytes += header_bytes(tensor.name) + kGrowth * escaped_bytes(tensor.name);
+  const std::uint64_t unit_bytes = is_single_file() ? 16'000 : 3'000;
+  for (const model::Unit& unit : plan_.assignment.units)
+    bytes += model::kNumDf11Buffers * header_bytes(unit.name) + 4 * unit.name.size() + unit_bytes;
   for (std::size_t file = 0; file < checkpoint_.files().size(); ++file)
-    bytes += 4 * checkpoint_.metadata_json(file).size();
+    bytes += (kGrowth + 1) * checkpoint_.metadata_json(file).size();
   return bytes;
 }
 
@@ -244,21 +263,24 @@ Compression::PlannedUnit::PlannedUnit(model::Unit planned_unit, Compression& job
 
 std::unique_ptr<Compression::PlannedUnit> Compression::plan_unit(const model::Unit& unit,
                                                                  CompressPhase phase) {
-  if (const std::string* reason = past_.kept(unit.name)) {
+  if (const std::string* reason = past_.kept(unit.name); reason != nullptr && options_.keep_unencodable) {
     keep_or_throw(unit, {.code = ErrorCode::kUnsupportedDtype, .message = *reason, .unit = unit.name});
     return nullptr;
   }
   auto planned = std::make_unique<PlannedUnit>(unit, *this);
   begin_unit(unit, phase);
   if (!is_single_file()) held_->clear();
-  if (const PlannedRecord* past = past_.planned(unit.name);
-      past != nullptr && df11::total_count(past->counts.histogram) == unit.num_weights) {
-    planned->plan = plan_again(planned->name, past->counts, compressor_options_.coding).value();
-    planned->record = *past;
-    planned->is_from_past = true;
-    progress_.bytes_done += 2 * unit.num_weights;
-    progress_.bytes_resumed += 2 * unit.num_weights;
-  } else {
+  if (const PlannedRecord* past = past_.planned(unit.name)) {
+    if (auto plan = plan_again(planned->name, unit.num_weights, past->counts, compressor_options_.coding)) {
+      planned->plan = std::move(*plan);
+      planned->source_hash = past->source_hash;
+      planned->is_from_past = true;
+      cast_counts_ += past->cast;
+      progress_.bytes_done += 2 * unit.num_weights;
+      progress_.bytes_resumed += 2 * unit.num_weights;
+    }
+  }
+  if (!planned->is_from_past) {
     planned->compressor.hold(held_->take(unit.num_weights));
     ++(planned->compressor.is_held() ? report_.memory.units_held : report_.memory.units_streamed);
     Result<df11::UnitPlan> plan = planned->compressor.plan(on_slab());
@@ -268,11 +290,13 @@ std::unique_ptr<Compression::PlannedUnit> Compression::plan_unit(const model::Un
       return nullptr;
     }
     planned->plan = std::move(*plan);
-    planned->record = {planned->compressor.counts(), planned->source.cast_counts(),
-                       planned->source.source_hash()};
-    if (journal_ != nullptr) journal_->append(planned_line(unit.name, planned->record));
+    planned->source_hash = planned->source.source_hash();
+    cast_counts_ += planned->source.cast_counts();
+    if (journal_ != nullptr) {
+      journal_->append(planned_line(
+          unit.name, {planned->compressor.counts(), planned->source.cast_counts(), planned->source_hash}));
+    }
   }
-  cast_counts_ += planned->record.cast;
   account(*planned);
   return planned;
 }

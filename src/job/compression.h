@@ -44,8 +44,8 @@ class Compression {
     const std::string name;  // printable
     CheckpointSource source;
     UnitCompressor compressor;
-    PlannedRecord record;
     df11::UnitPlan plan;
+    std::uint64_t source_hash = 0;
     bool is_from_past = false;  // the plan is that of an earlier run
   };
 

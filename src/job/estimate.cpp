@@ -15,6 +15,8 @@ class EstimateJob : private job::Compression {
   SizeEstimate run() {
     const auto start = std::chrono::steady_clock::now();
     settle();
+    progress_.total_bytes = 0;
+    for (const model::Unit& unit : plan_.assignment.units) progress_.total_bytes += 2 * unit.num_weights;
     if (options_.on_planned) options_.on_planned(report_);
     if (is_single_file()) {
       const auto planned = plan_all_units();

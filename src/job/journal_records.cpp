@@ -1,6 +1,7 @@
 #include "job/journal_records.h"
 
 #include <charconv>
+#include <stdexcept>
 
 #include <nlohmann/json.hpp>
 
@@ -45,8 +46,11 @@ model::CastCounts parse_cast(const json& cast) {
 
 PlannedRecord parse_planned(const json& line) {
   PlannedRecord record;
-  for (const json& entry : line.at("histogram"))
-    record.counts.histogram.at(entry.at(0).get<std::size_t>()) = entry.at(1).get<std::uint64_t>();
+  for (const json& entry : line.at("histogram")) {
+    const auto symbol = entry.at(0).get<std::uint64_t>();
+    if (symbol >= df11::kNumSymbols) throw std::out_of_range("symbol");
+    record.counts.histogram.emplace_back(static_cast<std::uint8_t>(symbol), entry.at(1).get<std::uint64_t>());
+  }
   record.counts.last_exponent = line.at("last_exponent").get<std::uint8_t>();
   record.counts.densest_chunks = line.at("densest_chunks").get<std::vector<std::uint64_t>>();
   record.cast = parse_cast(line.at("cast"));
@@ -68,10 +72,8 @@ WrittenRecord parse_written(const json& line) {
 std::string planned_line(std::string_view unit, const PlannedRecord& record) {
   JsonWriter line = begin("planned", unit);
   line.key("histogram").begin_array();
-  for (std::size_t symbol = 0; symbol < record.counts.histogram.size(); ++symbol) {
-    const std::uint64_t count = record.counts.histogram[symbol];
-    if (count != 0) line.begin_array().value(symbol).value(count).end_array();
-  }
+  for (const auto& [symbol, count] : record.counts.histogram)
+    line.begin_array().value(symbol + 0).value(count).end_array();
   line.end_array()
       .member("last_exponent", record.counts.last_exponent + 0)
       .key("densest_chunks")

@@ -179,13 +179,14 @@ std::string OutputFolder::finish() {
   if (own_names_) {
     model::sync_folder(partial_->path());
   } else {
-    partial_->mark_complete();
+    partial_->mark_complete(job_);
   }
   std::string old_left;
   if (!rename_to_free_name(partial_->path(), output_)) {
     if (!force_) refuse_appeared(output_, partial_->path());
     old_left = exchange();
   }
+  partial_->forget_job();
   if (own_names_ && !remove_marker_of(output_) && old_left.empty())
     old_left = "the file " + name_of(output_ / kMarkerName) + " could not be removed: remove it yourself";
   model::sync_folder(output_.parent_path());

@@ -25,6 +25,8 @@ class Output {
   /// Where a file of the output is written until finish().
   std::filesystem::path file(std::string_view name) const { return partial_->path() / name; }
   PartialFolder& partial() { return *partial_; }
+  /// Names the job, for an output that is complete but for its name. Before finish().
+  void set_job(std::string job) { job_ = std::move(job); }
   bool removed_remains() const { return partial_->removed_remains(); }
   /// Removes what was written so far. Before finish() only.
   void discard() { partial_->remove(); }
@@ -37,6 +39,7 @@ class Output {
 
   std::filesystem::path output_;
   bool force_;
+  std::string job_;
   std::unique_ptr<PartialFolder> partial_;
 };
 

@@ -4,8 +4,6 @@
 #include <map>
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
 #include "model/file.h"
 #include "model/json_writer.h"
 #include "model/text.h"
@@ -16,6 +14,7 @@ namespace {
 using model::JsonWriter;
 constexpr JsonWriter::Style kOneLine = JsonWriter::Style::kOneLine;
 constexpr std::string_view kFirstKey = "weightpress";
+constexpr std::string_view kSourceFilesKey = "source_files", kVerificationKey = "verification";
 
 /// What became of each source tensor.
 class Fates {
@@ -98,7 +97,7 @@ void write_source_files(JsonWriter& json, const RecordContent& content) {
   // As they lie in the files.
   std::vector<std::vector<std::size_t>> by_file(content.checkpoint.files().size());
   for (std::size_t t = 0; t < tensors.size(); ++t) by_file[tensors[t].file_index].push_back(t);
-  json.key("source_files").begin_array();
+  json.key(kSourceFilesKey).begin_array();
   for (std::size_t f = 0; f < by_file.size(); ++f) {
     std::ranges::sort(by_file[f], {}, [&](std::size_t t) {
       return std::tuple(tensors[t].offset_bytes, tensors[t].size_bytes, t);
@@ -159,33 +158,22 @@ std::string make_output_record(const RecordContent& content) {
     for (const std::string& reason : unit.reasons) json.value(reason);
     json.end_array().end_object();
   }
-  json.end_array().member("verification", content.options.verify ? "decoded" : "none").end_object();
+  json.end_array().member(kVerificationKey, content.options.verify ? "decoded" : "none").end_object();
   return std::move(json).take();
 }
 
-std::string record_differs(const std::filesystem::path& record, const model::Checkpoint& checkpoint,
-                           const ModelPlan& plan, const CompressOptions& options) {
-  using nlohmann::json;
-  constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{2} << 30;
-  const json there = json::parse(model::read_whole_file(record, kMaxRecordBytes), nullptr, false);
-  if (!there.is_object()) return "its " + std::string(kRecordName) + " cannot be read";
-  json ours = json::parse(make_output_record({checkpoint, plan, options, {}, {}}));
-  for (const char* key : {"weightpress", "layout", "definition", "options", "verification"}) {
-    if (there.value(key, json()) != ours[key]) return "another " + std::string(key);
-  }
-  // Units that turned out to be kept are not known here.
-  const auto without_fates = [](json files) {
-    for (json& file : files)
-      for (json& tensor : file["tensors"]) tensor.erase("unit");
-    return files;
+bool record_begins_like(const std::filesystem::path& path, std::string_view record) {
+  const std::size_t head_bytes = record.find("\"" + std::string(kSourceFilesKey) + "\"");
+  const std::size_t tail = record.rfind("\"" + std::string(kVerificationKey) + "\"");
+  const model::File file = model::File::open_readonly(path);
+  const auto reads = [&](std::string_view text, std::uint64_t offset) {
+    std::string there(text.size(), '\0');
+    file.read_at(there.data(), there.size(), offset);
+    return there == text;
   };
-  try {
-    if (without_fates(there.at("source_files")) != without_fates(ours.at("source_files")))
-      return "another source";
-  } catch (const json::exception&) {
-    return "another source";
-  }
-  return {};
+  const std::string_view head = record.substr(0, head_bytes), end = record.substr(tail);
+  return file.size_bytes() >= head.size() + end.size() && reads(head, 0) &&
+         reads(end, file.size_bytes() - end.size());
 }
 
 }  // namespace weightpress::job

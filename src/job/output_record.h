@@ -39,9 +39,7 @@ struct RecordContent {
 /// Equal runs give equal texts: it holds no times and no paths.
 std::string make_output_record(const RecordContent& content);
 
-/// Whether an output's record is that of this job, as far as headers and options tell: a clause on what is
-/// different; empty: nothing.
-std::string record_differs(const std::filesystem::path& record, const model::Checkpoint& checkpoint,
-                           const ModelPlan& plan, const CompressOptions& options);
+/// Whether a record says the same as `record` of version, layout, definition, options and verification.
+bool record_begins_like(const std::filesystem::path& path, std::string_view record);
 
 }  // namespace weightpress::job

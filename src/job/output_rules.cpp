@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -23,12 +24,30 @@ bool is_trouble_of_the_machine(ErrorCode code) {
 Error with_what_is_left(const Error& error, const fs::path& resolved, AfterTrouble after_trouble) {
   const fs::path partial = resolved.string() + ".partial";
   ErrorDetails details = error.details();
-  if (fs::exists(fs::symlink_status(partial)) && !fs::is_empty(partial)) {
+  std::error_code ignored;  // what is really wrong is to be told
+  if (!fs::exists(fs::symlink_status(partial, ignored))) return Error(std::move(details));
+  details.message += "; what was done so far is in " + name_of(partial);
+  if (after_trouble == AfterTrouble::kRemove) {
+    details.message += ", which the next run removes";
+  } else if (error.code() == ErrorCode::kSourceChanged) {
     details.message +=
-        "; what was done so far is in " + name_of(partial) + ", which the next run " +
-        (after_trouble == AfterTrouble::kResume ? "of the same command goes on with" : "removes");
+        ": the same command goes on if the source is as it was, else start over with --no-resume";
+  } else {
+    details.message += ", which the next run of the same command goes on with";
   }
   return Error(std::move(details));
+}
+
+/// Runs it; what the system throws becomes an Error.
+template <class Run>
+auto with_errors(Run run) {
+  try {
+    return run();
+  } catch (const fs::filesystem_error& error) {
+    throw Error(ErrorCode::kIo, name_of(error.path1()) + ": " + error.code().message());
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kOutOfMemory, "there is not enough memory: close other programs");
+  }
 }
 
 }  // namespace
@@ -70,7 +89,7 @@ void check_free_space(const fs::path& output, const Output& partial, std::uint64
 void write_or_discard(Output& output, const fs::path& resolved, AfterTrouble after_trouble,
                       const std::function<bool()>& has_written, const std::function<void()>& write) {
   try {
-    write();
+    with_errors(write);
   } catch (const Error& error) {
     if (!is_trouble_of_the_machine(error.code()) || !has_written()) {
       output.discard();
@@ -82,7 +101,7 @@ void write_or_discard(Output& output, const fs::path& resolved, AfterTrouble aft
 
 std::string finish_or_tell(Output& output, const fs::path& resolved, AfterTrouble after_trouble) {
   try {
-    return output.finish();
+    return with_errors([&] { return output.finish(); });
   } catch (const Error& error) {
     if (!is_trouble_of_the_machine(error.code())) throw;
     throw with_what_is_left(error, resolved, after_trouble);

@@ -1,6 +1,8 @@
 #include "job/partial_folder.h"
 
 #include <cerrno>
+#include <set>
+#include <string>
 #include <system_error>
 
 #include <fcntl.h>
@@ -11,6 +13,7 @@
 
 #include <weightpress/error.h>
 
+#include "job/block_hash.h"
 #include "job/journal.h"
 #include "job/output_errors.h"
 #include "job/output_record.h"
@@ -24,6 +27,23 @@ namespace fs = std::filesystem;
 // Set on an output that is about to be replaced, where the file system has extended attributes: for the
 // moment between the exchange and the marker.
 constexpr const char* kReplacedAttribute = "user.weightpress.replaced";
+
+// Set on an output that is complete and only lacks its name.
+constexpr const char* kCompleteAttribute = "user.weightpress.complete";
+
+/// Of the names and sizes of what is in a folder, journal and marker excluded.
+std::string listing_hash(const fs::path& folder) {
+  std::set<std::string> lines;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name == kJournalName || name == kMarkerName) continue;
+    const bool is_plain = entry.is_regular_file() && !entry.is_symlink();
+    lines.insert(name + '\0' + (is_plain ? std::to_string(entry.file_size()) : "-"));
+  }
+  std::string text;
+  for (const std::string& line : lines) text += line + '\0';
+  return hex16(xxh3(text));
+}
 
 /// Opens and locks a folder; -1 (with errno) if that fails.
 int open_locked(const fs::path& folder) {
@@ -131,12 +151,21 @@ PartialFolder::State PartialFolder::examine() const {
 }
 
 void PartialFolder::start_over() {
+  // A complete output that is half removed must not look complete.
+  if (state_ == State::kComplete) {
+    model::write_whole_file(path_ / kMarkerName, "");
+    model::sync_folder(path_);
+  }
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
     const fs::path name = entry.path().filename();
     if (name != kMarkerName && name != kJournalName) removed_remains_ = true;
   }
   remove_content(path_, true);
   ::fremovexattr(lock_, kReplacedAttribute);
+  if (state_ == State::kComplete) {
+    ::fremovexattr(lock_, kCompleteAttribute);
+    fs::remove(path_ / kMarkerName);
+  }
   state_ = State::kFresh;
 }
 
@@ -164,13 +193,30 @@ void PartialFolder::remove() noexcept {
   }
 }
 
-void PartialFolder::mark_complete() {
+PartialFolder::Found PartialFolder::compare_with(std::string_view job) const {
+  std::string value(64, '\0');
+  const ssize_t bytes = ::fgetxattr(lock_, kCompleteAttribute, value.data(), value.size());
+  if (bytes <= 0) return Found::kUnknown;
+  value.resize(static_cast<std::size_t>(bytes));
+  if (!value.starts_with(job)) return Found::kOtherJob;
+  return value == std::string(job) + listing_hash(path_) ? Found::kSameJob : Found::kChanged;
+}
+
+void PartialFolder::mark_complete(std::string_view job) {
+  if (!job.empty()) {
+    const std::string value = std::string(job) + listing_hash(path_);
+    ::fsetxattr(lock_, kCompleteAttribute, value.data(), value.size(), 0);
+  }
   for (const std::string_view name : {kMarkerName, kJournalName}) {
     std::error_code error;
     fs::remove(path_ / name, error);
     if (error) fail_output("cannot remove", path_ / name, error.value());
   }
   model::sync_folder(path_);
+}
+
+void PartialFolder::forget_job() noexcept {
+  ::fremovexattr(lock_, kCompleteAttribute);
 }
 
 bool remove_marker_of(const fs::path& folder) {

@@ -48,8 +48,15 @@ class PartialFolder {
   void check_in_place() const;
   /// Removes the folder with all that is in it; what cannot be removed is left.
   void remove() noexcept;
-  /// Takes journal and marker away and makes the folder durable: it is complete.
-  void mark_complete();
+  /// What a complete output that was found is of, as far as the file system remembers.
+  enum class Found : std::uint8_t { kUnknown, kOtherJob, kChanged, kSameJob };
+  Found compare_with(std::string_view job) const;
+
+  /// Takes journal and marker away and makes the folder durable: it is complete. `job`: names what it is of;
+  /// kept with the folder until it has its name, where the file system has extended attributes.
+  void mark_complete(std::string_view job);
+  /// The folder has its final name.
+  void forget_job() noexcept;
   /// Removes what does not belong to the output: all that is not a plain file of one of these names, and all
   /// side files.
   void remove_others(const std::function<bool(const std::string& name)>& belongs);

@@ -101,9 +101,10 @@ Result<df11::UnitPlan> UnitCompressor::plan(const OnSlab& on_slab) {
     if (on_slab) on_slab(slab.weights.size());
     return true;
   });
-  counts_ = {df11::sum_histograms(histograms_), last_exponent, {}};
+  const df11::Histogram histogram = df11::sum_histograms(histograms_);
+  counts_ = {sparse(histogram), last_exponent, {}};
   Result<df11::UnitPlan> plan = df11::plan_unit(
-      {unit_, counts_.histogram, last_exponent}, options_.coding, [this](const df11::Codebook& codebook) {
+      {unit_, histogram, last_exponent}, options_.coding, [this](const df11::Codebook& codebook) {
         // Mostly the histograms tell that no chunk is dense, and nothing is read again.
         const std::uint64_t bound = df11::densest_chunk_bound(histograms_, codebook);
         const bool ruled_out = bound <= options_.coding.limits.max_chunk_weights;

@@ -24,6 +24,9 @@ std::optional<UnitFault> UnitVerifier::add(std::span<const std::uint16_t> weight
   }
   if (is_last && !decoder_.kernel_ends())
     return UnitFault{.kind = "padding", .message = "luts: the official kernel would not end on the padding"};
+  // A plan that was made of wrong counts: loaders cannot launch such a chunk.
+  if (is_last && decoder_.densest_chunk() > df11::Df11Limits{}.max_chunk_weights)
+    return UnitFault{.kind = "limit", .message = "a chunk holds more weights than loaders can decode"};
   if (is_last) return check_unreached();
   weights_.carry_on(decoder_.end_weight());
   return std::nullopt;
