@@ -262,9 +262,9 @@ TEST_F(JournalTest, StatesOfWhatMayLieThere) {
   EXPECT_EQ(state(line), JournalState::kUsable);
   EXPECT_EQ(state(line + "rest"), JournalState::kUsable);
 
-  for (const char* text : {"\n", "x", "notes", "0123\n", "{}", "{}\n", "0123456789abcdef\n",
-                           "0123456789ABCDEF", "0123456789abcdefg", "0123456789abcdef {\"weightpress_journey\"",
-                           " ", "0 "}) {
+  for (const char* text :
+       {"\n", "x", "notes", "0123\n", "{}", "{}\n", "0123456789abcdef\n", "0123456789ABCDEF",
+        "0123456789abcdefg", "0123456789abcdef {\"weightpress_journey\"", " ", "0 "}) {
     EXPECT_EQ(state(text), JournalState::kForeign) << text;
     EXPECT_EQ(content(path), text);
   }
@@ -335,7 +335,9 @@ TEST_F(JournalTest, MemoryIsBoundedWhateverLiesThere) {
   EXPECT_LT(peak_growth([&] { EXPECT_EQ(read(path), first(kLines, 2)); }), 50 * kMiB);
   EXPECT_EQ(fs::file_size(path), text_of(first(kLines, 2)).size());
   fs::remove(path);
-  { model::File::create(path).truncate(1024 * kMiB); }  // zeros: sparse
+  {
+    model::File::create(path).truncate(1024 * kMiB);
+  }  // zeros: sparse
   EXPECT_LT(peak_growth([&] { EXPECT_EQ(examine_journal(path), JournalState::kBlank); }), 50 * kMiB);
 }
 
