@@ -262,9 +262,9 @@ TEST_F(JournalTest, StatesOfWhatMayLieThere) {
   EXPECT_EQ(state(line), JournalState::kUsable);
   EXPECT_EQ(state(line + "rest"), JournalState::kUsable);
 
-  for (const char* text :
-       {"\n", "x", "notes", "0123\n", "{}", "{}\n", "0123456789abcdef\n", "0123456789ABCDEF",
-        "0123456789abcdefg", "0123456789abcdef {\"weightpress_journey\"", " ", "0 "}) {
+  for (const char* text : {"\n", "x", "notes", "0123\n", "{}", "{}\n", "0123456789abcdef\n",
+                           "0123456789ABCDEF", "0123456789abcdeg", "0123456789abcde`", "0123456789abcdefg",
+                           "0123456789abcdef {\"weightpress_journey\"", " ", "0 "}) {
     EXPECT_EQ(state(text), JournalState::kForeign) << text;
     EXPECT_EQ(content(path), text);
   }
