@@ -254,6 +254,18 @@ TEST(MemoryPlan, TinyUnitsTakeTinySlabs) {
   }
 }
 
+TEST(MemoryPlan, HistogramsOfTheLongestUnitAreCounted) {
+  MemoryRequest request;
+  request.ram_bytes = kGiB;
+  request.num_threads = 4;
+  request.longest_unit_weights = 8 * kMiB;
+  const MemoryPlan small = plan_memory(request).value();
+  request.longest_unit_weights = 512 * kMiB;
+  const MemoryPlan large = plan_memory(request).value();
+  ASSERT_EQ(small.slab_weights, large.slab_weights);
+  EXPECT_EQ(large.needed_bytes - small.needed_bytes, (512 - 8) * kMiB / 65'536 * kKiB);
+}
+
 TEST(MemoryPlan, HoldsWhatIsOfUseAndNoMore) {
   MemoryRequest request;
   request.ram_bytes = 8 * kGiB;
