@@ -402,6 +402,7 @@ TEST(UnitCompressor, SourceThatChangesBeforeItIsCountedAgainIsReported) {
     if (result.has_value()) {
       // Its codes are as long in all: that shows in the hash of what was read, not here.
       EXPECT_EQ(kind, 4u);
+      EXPECT_EQ(df11::total_bits(testing::histogram_of(after), plan->codebook), plan->layout.total_bits);
       continue;
     }
     ++reported;
