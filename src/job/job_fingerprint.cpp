@@ -84,9 +84,14 @@ std::string make_fingerprint(const model::Checkpoint& checkpoint, const ModelPla
   line.begin_object(JsonWriter::Style::kOneLine).member(kJournalKey, 1).member("version", WP_VERSION);
   line.member("layout", plan.definition.layout).key("definition").begin_object();
   line.member("name", plan.definition.name);
-  // Those built in belong to the version.
+  // Those built in belong to the version; a user's folder has others, or replaces them.
   std::optional<std::string> text;
-  if (model::names_definition_file(options.arch)) text = model::read_definition_text(options.arch);
+  if (model::names_definition_file(options.arch)) {
+    text = model::read_definition_text(options.arch);
+  } else if (const model::Architecture found = model::find_architecture(plan.definition.name);
+             found.origin != model::kBuiltInOrigin) {
+    text = found.text;
+  }
   write_text_hash(line, "xxh3", text);
   line.end_object().key("options").begin_object();
   line.member("luts", options.luts == LutFill::kSafe ? "safe" : "compat");

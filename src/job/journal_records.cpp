@@ -27,6 +27,17 @@ std::string finish(JsonWriter& line) {
   return text;
 }
 
+// The library's own conversions round, wrap and take true for 1.
+std::uint64_t number_of(const json& value) {
+  if (!value.is_number_unsigned()) throw std::invalid_argument("number");
+  return value.get<std::uint64_t>();
+}
+
+const json& list_of(const json& value) {
+  if (!value.is_array()) throw std::invalid_argument("list");
+  return value;
+}
+
 std::uint64_t hash_of(const json& value) {
   const auto& text = value.get_ref<const std::string&>();
   std::uint64_t hash = 0;
@@ -41,18 +52,21 @@ void write_cast(JsonWriter& line, const model::CastCounts& cast) {
 }
 
 model::CastCounts parse_cast(const json& cast) {
-  return {cast.at(0).get<std::uint64_t>(), cast.at(1).get<std::uint64_t>(), cast.at(2).get<std::uint64_t>()};
+  return {number_of(cast.at(0)), number_of(cast.at(1)), number_of(cast.at(2))};
 }
 
 PlannedRecord parse_planned(const json& line) {
   PlannedRecord record;
-  for (const json& entry : line.at("histogram")) {
-    const auto symbol = entry.at(0).get<std::uint64_t>();
-    if (symbol >= df11::kNumSymbols) throw std::out_of_range("symbol");
-    record.counts.histogram.emplace_back(static_cast<std::uint8_t>(symbol), entry.at(1).get<std::uint64_t>());
+  for (const json& entry : list_of(line.at("histogram"))) {
+    const std::uint64_t symbol = number_of(entry.at(0));
+    if (symbol >= df11::kNumSymbols) throw std::invalid_argument("symbol");
+    record.counts.histogram.emplace_back(static_cast<std::uint8_t>(symbol), number_of(entry.at(1)));
   }
-  record.counts.last_exponent = line.at("last_exponent").get<std::uint8_t>();
-  record.counts.densest_chunks = line.at("densest_chunks").get<std::vector<std::uint64_t>>();
+  const std::uint64_t last_exponent = number_of(line.at("last_exponent"));
+  if (last_exponent >= df11::kNumSymbols) throw std::invalid_argument("exponent");
+  record.counts.last_exponent = static_cast<std::uint8_t>(last_exponent);
+  for (const json& densest : list_of(line.at("densest_chunks")))
+    record.counts.densest_chunks.push_back(number_of(densest));
   record.cast = parse_cast(line.at("cast"));
   record.source_hash = hash_of(line.at("source_xxh3"));
   return record;
@@ -60,9 +74,9 @@ PlannedRecord parse_planned(const json& line) {
 
 WrittenRecord parse_written(const json& line) {
   return {.file = line.at("file").get<std::string>(),
-          .offset_bytes = line.at("offset").get<std::uint64_t>(),
-          .size_bytes = line.at("bytes").get<std::uint64_t>(),
-          .num_tables = line.at("tables").get<std::uint64_t>(),
+          .offset_bytes = number_of(line.at("offset")),
+          .size_bytes = number_of(line.at("bytes")),
+          .num_tables = number_of(line.at("tables")),
           .output_hash = hash_of(line.at("xxh3")),
           .verified = line.at("verified").get<bool>()};
 }
