@@ -684,6 +684,71 @@ class CompletePartial(JournalCase):
                     self.assert_done(self.compress(source, folder / "out", layout, "-q", *options))
                     self.assert_same(out, results(folder / "out"))
 
+    def test_tied_duplicate(self):
+        """What of the tensors is dropped is known only once units are planned."""
+        tensors = layered_tensors(NUM_LAYERS, 3000, SEED)
+        tensors |= {"model.embed_tokens.weight": tensors["between.0"], "lm_head.weight": tensors["between.0"]}
+        self.source = support.write_model(self.work / "tied", tensors, config=b'{"model_type": "bert", "tie_word_embeddings": true}')
+        want = self.whole("transformers")
+        out = self.complete("transformers")
+        self.assert_done(self.compress(self.source, out, "transformers"))
+        self.assert_same(out, want)
+
+    def test_files_that_do_not_belong_there(self):
+        """They never become a part of OUT."""
+        for layout in ("transformers", "diffusers-single"):
+            for what in ("another", "link", "missing", "shorter"):
+                with self.subTest(layout=layout, what=what):
+                    want = self.whole(layout)
+                    out = self.complete(layout)
+                    victim = next(partial_of(out).glob("*.safetensors"))
+                    if what == "another":
+                        (partial_of(out) / "notes.txt").write_text("mine")
+                    elif what == "shorter":
+                        victim.write_bytes(victim.read_bytes()[:-1])
+                    else:
+                        content = victim.read_bytes()
+                        victim.unlink()
+                        if what == "link":
+                            (self.work / "elsewhere").write_bytes(content)
+                            victim.symlink_to(self.work / "elsewhere")
+                    before = fingerprint(out.parent)
+                    self.assert_refused_untouched(self.compress(self.source, out, layout), out, before, "--no-resume")
+                    self.assert_done(self.compress(self.source, out, layout, "--no-resume"))
+                    self.assert_same(out, want)
+
+    def test_without_what_the_file_system_remembers(self):
+        """Then it is compared with the source: right ones are renamed, others are not."""
+        for layout in ("transformers", "comfyui"):
+            want = self.whole(layout)
+            for damaged in (False, True):
+                with self.subTest(layout=layout, damaged=damaged):
+                    out = self.complete(layout)
+                    for name in os.listxattr(partial_of(out)):
+                        os.removexattr(partial_of(out), name)
+                    if damaged:
+                        path = max(partial_of(out).glob("*.safetensors"), key=lambda path: path.stat().st_size)
+                        data = bytearray(path.read_bytes())
+                        data[len(data) // 2] ^= 1
+                        path.write_bytes(data)
+                    before = fingerprint(out.parent)
+                    done = self.compress(self.source, out, layout)
+                    if damaged:
+                        self.assert_refused_untouched(done, out, before, "--no-resume")
+                    else:
+                        self.assert_done(done)
+                        self.assert_same(out, want)
+
+    def test_killed_while_it_is_removed(self):
+        """Half of it must not look complete."""
+        want = self.whole("transformers")
+        for call in range(1, 6):
+            with self.subTest(call=call):
+                out = self.complete("transformers")
+                self.compress(self.source, out, "transformers", "--no-resume", trouble=f"unlink|.partial|{call}|kill")
+                self.assert_done(self.compress(self.source, out, "transformers"))
+                self.assert_same(out, want)
+
     def test_of_a_file_alone(self):
         """Side files are renamed first and OUT last: killed at each, the next run ends it."""
         for layout in ("comfyui", "diffusers-single"):

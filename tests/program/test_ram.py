@@ -84,14 +84,14 @@ class RamCase(CompressCase):
         self.random = np.random.Generator(np.random.PCG64(SEED))
         self.runs = []
 
-    def model_of(self, tensors, name="model"):
+    def model_of(self, tensors, name="model", **rules):
         folder = self.work / name
         remove(folder)
         folder.mkdir()
         write_large(folder / "model.safetensors", tensors)
         patterns = {"embed": [], r"layers\.\d+": ["a", "b"]}  # each must fit
         support.write_definition(self.definition, {pattern: parts for pattern, parts in patterns.items()
-                                                   if any(re.match(pattern, name) for name in tensors)})
+                                                   if any(re.match(pattern, name) for name in tensors)}, **rules)
         (folder / "config.json").write_bytes(support.CONFIG)
         return folder
 
@@ -251,6 +251,33 @@ class OddContents(RamCase):
         self.both(self.model_of({f"layers.{layer}.{part}.weight": ("BF16", 600_000 + 1000 * layer,
                                                                    repeated(pool, 600_000 + 1000 * layer))
                                  for layer in range(16) for part in ("a", "b")}), threads=(64,))
+
+
+class Lists(RamCase):
+    """What grows with the number of tensors and the length of their names is a part of the promise."""
+
+    def check(self, tensors, *options, **rules):
+        pool = words(SEED, 100_000)
+        source = self.model_of({"embed.weight": ("BF16", 100_000, [pool])} | tensors, **rules)
+        for layout in ("transformers", "comfyui"):
+            with self.subTest(layout=layout):
+                refused, _, _, _ = self.measure(source, layout, *options, ram="1M")
+                found = SMALLEST.search(refused.stderr)
+                self.assertIsNotNone(found, refused.stderr)
+                self.assert_below(source, layout, *options, ram="".join(found.groups()), limit=bytes_of(*found.groups()))
+
+    def test_names_that_need_escapes(self):
+        tensors = {f"k{i}" + "\x01" * 600: ("F32", 1, [np.zeros(1, "<f4")]) for i in range(2000)}
+        self.check(tensors)
+        self.check(tensors, "--hashes")
+
+    def test_many_tensors_with_hashes(self):
+        self.check({f"model.layers.{i}.something.of.usual.length.weight": ("F32", 1, [np.zeros(1, "<f4")]) for i in range(20_000)},
+                   "--hashes")
+
+    def test_dropped_tensors(self):
+        self.check({f"teacher.{i}": ("F32", 1, [np.zeros(1, "<f4")]) for i in range(20_000)},
+                   drop=["^teacher\\." + "(this_is_a_long_pattern)?" * 10])
 
 
 class Sizes(RamCase):
