@@ -132,10 +132,10 @@ class CompressJob : private job::Compression {
     const std::string fingerprint =
         job::make_fingerprint(checkpoint_, plan_, options_, config_, generation_config_);
     if (partial.state() != State::kFresh && !options_.resume) partial.start_over();
-    output.set_job(job::hex16(job::xxh3(fingerprint)));
+    const std::string job = job::hex16(job::xxh3(fingerprint));
+    output.set_job(job);
     if (partial.state() == State::kComplete) {
-      if (const std::string what = complete_differs(output, job::hex16(job::xxh3(fingerprint)));
-          !what.empty()) {
+      if (const std::string what = complete_differs(output, job); !what.empty()) {
         job::refuse(job::name_of(partial.path()) + " holds a complete output, but " + what +
                     ": rename it yourself, or make it anew with --no-resume");
       }
@@ -147,8 +147,8 @@ class CompressJob : private job::Compression {
     if (partial.state() == State::kFresh) {
       try {
         kept_journal_ = std::make_unique<job::Journal>(job::Journal::create(journal, fingerprint));
-        model::sync_folder(
-            partial.path().parent_path());  // or a power cut would lose the folder with all in it
+        // Or a power cut would lose the folder with all that is in it.
+        model::sync_folder(partial.path().parent_path());
       } catch (...) {
         output.discard();
         throw;
