@@ -33,11 +33,6 @@ std::uint64_t number_of(const json& value) {
   return value.get<std::uint64_t>();
 }
 
-const json& list_of(const json& value) {
-  if (!value.is_array()) throw std::invalid_argument("list");
-  return value;
-}
-
 std::uint64_t hash_of(const json& value) {
   const auto& text = value.get_ref<const std::string&>();
   std::uint64_t hash = 0;
@@ -57,7 +52,7 @@ model::CastCounts parse_cast(const json& cast) {
 
 PlannedRecord parse_planned(const json& line) {
   PlannedRecord record;
-  for (const json& entry : list_of(line.at("histogram"))) {
+  for (const json& entry : line.at("histogram").get_ref<const json::array_t&>()) {
     const std::uint64_t symbol = number_of(entry.at(0));
     if (symbol >= df11::kNumSymbols) throw std::invalid_argument("symbol");
     record.counts.histogram.emplace_back(static_cast<std::uint8_t>(symbol), number_of(entry.at(1)));
@@ -65,7 +60,7 @@ PlannedRecord parse_planned(const json& line) {
   const std::uint64_t last_exponent = number_of(line.at("last_exponent"));
   if (last_exponent >= df11::kNumSymbols) throw std::invalid_argument("exponent");
   record.counts.last_exponent = static_cast<std::uint8_t>(last_exponent);
-  for (const json& densest : list_of(line.at("densest_chunks")))
+  for (const json& densest : line.at("densest_chunks").get_ref<const json::array_t&>())
     record.counts.densest_chunks.push_back(number_of(densest));
   record.cast = parse_cast(line.at("cast"));
   record.source_hash = hash_of(line.at("source_xxh3"));

@@ -40,7 +40,7 @@ Error with_what_is_left(const Error& error, const fs::path& resolved, AfterTroub
 
 /// Runs it; what the system throws becomes an Error.
 template <class Run>
-auto with_errors(Run run) {
+auto with_errors(const Run& run) {
   try {
     return run();
   } catch (const fs::filesystem_error& error) {

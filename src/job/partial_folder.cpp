@@ -189,7 +189,7 @@ void PartialFolder::remove() noexcept {
     remove_content(path_, false);
     fs::remove(path_);
   } catch (const std::exception&) {
-    // A message about what really went wrong is on its way.
+    return;  // a message about what really went wrong is on its way
   }
 }
 
