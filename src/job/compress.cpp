@@ -247,7 +247,7 @@ class CompressJob : private job::Compression {
   void write_folder(job::Output& output) {
     std::vector<std::size_t> kept;
     for (std::size_t u = 0; u < plan_.assignment.units.size(); ++u)
-      if (!write_shard(plan_.assignment.units[u], output)) kept.push_back(u);
+      if (!write_shard(u, output)) kept.push_back(u);
     keep_units(kept);
     auto file = make_leftover_file(output.file(file_name_));
     create(*file, output);
@@ -257,13 +257,15 @@ class CompressJob : private job::Compression {
   }
 
   /// Returns false if the unit is kept.
-  bool write_shard(const model::Unit& unit, job::Output& output) {
+  bool write_shard(std::size_t unit_index, job::Output& output) {
+    const model::Unit& unit = plan_.assignment.units[unit_index];
     const auto planned = plan_unit(unit, CompressPhase::kCompressing);
     if (!planned) {
       progress_.total_bytes -= 2 * unit.num_weights;  // its tensors are copied with the rest
       progress_.total_bytes += kept_bytes(unit.tensors);
       return false;
     }
+    read_ahead(unit_index + 1);  // while this one is encoded
     auto file = make_unit_file(output.file(model::unit_file_name(unit.name)), *planned);
     create(*file, output);
     write_unit(*planned, *file, 0);

@@ -40,6 +40,10 @@ bool is_unencodable(ErrorCode code) {
 // docs/benchmarking.md, "Tuned constants": 256 MiB, which most layers fit.
 constexpr std::uint64_t kMaxHeldOfCached = std::uint64_t{128} << 20;
 
+// More than the disk brings while a unit is encoded, and less than a page cache that is short would drop
+// again.
+constexpr std::uint64_t kMaxReadAheadBytes = std::uint64_t{256} << 20;
+
 }  // namespace
 
 Compression::Compression(const CompressOptions& options)
@@ -299,6 +303,19 @@ std::unique_ptr<Compression::PlannedUnit> Compression::plan_unit(const model::Un
   }
   account(*planned);
   return planned;
+}
+
+void Compression::read_ahead(std::size_t unit_index) const {
+  if (unit_index >= plan_.assignment.units.size()) return;
+  const model::Unit& unit = plan_.assignment.units[unit_index];
+  if (past_.planned(unit.name) != nullptr) return;
+  std::uint64_t bytes = kMaxReadAheadBytes;
+  for (const std::size_t index : unit.tensors) {
+    const model::SourceTensor& tensor = checkpoint_.tensors()[plan_.view.tensors[index].source_index];
+    checkpoint_.will_need(tensor, bytes);
+    bytes -= std::min(bytes, tensor.size_bytes);
+    if (bytes == 0) return;
+  }
 }
 
 std::vector<std::unique_ptr<Compression::PlannedUnit>> Compression::plan_all_units() {

@@ -60,6 +60,8 @@ class Compression {
 
   /// Reads and counts a unit, or takes what an earlier run has counted. nullptr: it is kept.
   std::unique_ptr<PlannedUnit> plan_unit(const model::Unit& unit, CompressPhase phase);
+  /// Asks the system to read a unit ahead, so that disk and processors work at once.
+  void read_ahead(std::size_t unit_index) const;
   /// All of plan_unit() in order; then those that are kept are out of the assignment.
   std::vector<std::unique_ptr<PlannedUnit>> plan_all_units();
   /// Takes units out of the assignment, once all are planned.

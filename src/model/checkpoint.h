@@ -5,6 +5,7 @@
 // others, e.g. a second copy of the model); without, all files of the folder do.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -54,6 +55,11 @@ class Checkpoint {
 
   /// `bytes` of the tensor from its byte `first_byte` on; both inside the tensor. Thread-safe.
   void read(const SourceTensor& tensor, std::uint64_t first_byte, std::uint64_t bytes, void* data) const;
+
+  /// Asks the system to read the tensor's first bytes ahead.
+  void will_need(const SourceTensor& tensor, std::uint64_t bytes) const noexcept {
+    files_[tensor.file_index].will_need(tensor.offset_bytes, std::min(bytes, tensor.size_bytes));
+  }
 
  private:
   explicit Checkpoint(std::filesystem::path folder) : folder_(std::move(folder)) {}

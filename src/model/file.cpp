@@ -138,6 +138,11 @@ void File::read_at(void* data, std::uint64_t bytes, std::uint64_t offset) const 
   }
 }
 
+void File::will_need(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+  if (offset > kMaxOffset || bytes > kMaxOffset - offset) return;
+  ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+}
+
 void File::write_at(const void* data, std::uint64_t bytes, std::uint64_t offset) {
   if (offset > kMaxOffset || bytes > kMaxOffset - offset) throw_system_error("write", path_, EFBIG);
   const auto* in = static_cast<const char*>(data);

@@ -35,6 +35,8 @@ class File {
   void check_unchanged() const;
   /// All of `bytes`, or kSourceChanged if the file ends before.
   void read_at(void* data, std::uint64_t bytes, std::uint64_t offset) const;
+  /// Asks the system to read this part ahead, while other work is done. It may decline.
+  void will_need(std::uint64_t offset, std::uint64_t bytes) const noexcept;
   /// All of `bytes`; kNoSpace if the disk, the quota or the file size limit is reached.
   void write_at(const void* data, std::uint64_t bytes, std::uint64_t offset);
   /// Cuts the file off, or makes it longer with zeros.

@@ -17,6 +17,7 @@
 
 #include "model/safetensors_header.h"
 #include "model_test_support.h"
+#include "support/measurable.h"
 
 namespace weightpress::model {
 namespace {
@@ -465,17 +466,10 @@ Reading read_in_a_child(const std::filesystem::path& path) {
 
 // Why memory and time of this build say nothing about the program, or nothing.
 const char* why_not_measured() {
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  return "under a sanitizer neither memory nor time are the program's";
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return "under a sanitizer neither memory nor time are the program's";
-#elif !defined(__OPTIMIZE__)
+#ifndef __OPTIMIZE__
   return "without optimisation 100 MB take too long";
 #else
-  return nullptr;
+  return why_memory_is_not_measured();
 #endif
 }
 
