@@ -1,12 +1,10 @@
 #include "cli/compress_arguments.h"
 
-#include <chrono>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
-#include "cli/commands.h"
 #include "cli/console.h"
-#include "job/energy_meter.h"
 #include "job/size_option.h"
 #include "model/text.h"
 
@@ -122,20 +120,12 @@ CompressOptions& settled_options(CompressArguments& arguments) {
   return options;
 }
 
-void show_progress_of(CompressOptions& options, ProgressPrinter& progress, job::EnergyMeter& energy,
-                      CompressProgress& last) {
-  using Clock = std::chrono::steady_clock;
-  options.on_progress = [&, sampled = Clock::now()](const CompressProgress& state) mutable {
-    last = state;
-    // From now on OUT may be complete: nobody is to be sent back.
-    if (state.phase == CompressPhase::kFinishing) set_unfinished_output({}, false);
+void show_progress_of(CompressOptions& options, ProgressPrinter& progress,
+                      std::function<void(const CompressProgress&)> also) {
+  options.on_progress = [&progress, also = std::move(also)](const CompressProgress& state) {
+    if (also) also(state);
     progress.show({phase_name(state.phase), state.unit, state.units_done, state.num_units, state.bytes_done,
                    state.total_bytes, state.bytes_resumed});
-    constexpr std::chrono::seconds kSampleInterval{30};  // counters wrap around
-    if (const Clock::time_point now = Clock::now(); now - sampled >= kSampleInterval) {
-      energy.sample();
-      sampled = now;
-    }
   };
 }
 

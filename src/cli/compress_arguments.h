@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -11,10 +12,6 @@
 
 #include "cli/progress.h"
 #include "cli/run_options.h"
-
-namespace weightpress::job {
-class EnergyMeter;
-}
 
 namespace weightpress::cli {
 
@@ -35,10 +32,9 @@ void add_compress_options(CLI::App& command, CompressArguments& arguments);
 /// The options, once the command line was read. Throws kUsage.
 CompressOptions& settled_options(CompressArguments& arguments);
 
-/// Lets `progress` show where the run is. All must outlive the run.
-/// `last`: the last state, for whoever asks later.
-void show_progress_of(CompressOptions& options, ProgressPrinter& progress, job::EnergyMeter& energy,
-                      CompressProgress& last);
+/// Lets `progress`, which must outlive the run, show where it is. also: called with the same states, before.
+void show_progress_of(CompressOptions& options, ProgressPrinter& progress,
+                      std::function<void(const CompressProgress&)> also = {});
 
 /// Prints what a user should know of a run: part of it before it begins, the rest at the end.
 class PlanPrinter {

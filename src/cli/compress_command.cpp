@@ -1,4 +1,5 @@
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -67,7 +68,17 @@ int run(CompressArguments& arguments) {
   PlanPrinter plan(arguments);
   plan.attach(options);
   CompressProgress last;
-  show_progress_of(options, progress, energy, last);
+  using Clock = std::chrono::steady_clock;
+  show_progress_of(options, progress, [&, sampled = Clock::now()](const CompressProgress& state) mutable {
+    last = state;
+    // From now on OUT may be complete: nobody is to be sent back.
+    if (state.phase == CompressPhase::kFinishing) set_unfinished_output({}, false);
+    constexpr std::chrono::seconds kSampleInterval{30};  // counters wrap around
+    if (const Clock::time_point now = Clock::now(); now - sampled >= kSampleInterval) {
+      energy.sample();
+      sampled = now;
+    }
+  });
   set_unfinished_output(partial_path(options.output), true);
   CompressReport report;
   try {

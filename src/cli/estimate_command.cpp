@@ -9,7 +9,6 @@
 #include "cli/compress_arguments.h"
 #include "cli/console.h"
 #include "cli/progress.h"
-#include "job/energy_meter.h"
 #include "model/json_writer.h"
 #include "model/text.h"
 
@@ -48,12 +47,10 @@ void print_table(const SizeEstimate& estimate) {
 
 int run(CompressArguments& arguments) {
   CompressOptions& options = settled_options(arguments);
-  job::EnergyMeter energy;
   ProgressPrinter progress(arguments.run.progress_mode());
   PlanPrinter plan(arguments);
   plan.attach(options);
-  CompressProgress last;
-  show_progress_of(options, progress, energy, last);
+  show_progress_of(options, progress);
   const SizeEstimate result = [&] {
     try {
       return estimate(options);

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <system_error>
 #include <utility>
 
 #include <sys/resource.h>
+
+#include <weightpress/error.h>
 
 namespace weightpress::job {
 namespace {
@@ -24,10 +27,15 @@ std::size_t max_waiting_files() {
 }  // namespace
 
 BackgroundSync::BackgroundSync(Journal& journal, std::filesystem::path folder)
-    : journal_(journal),
-      folder_(std::move(folder)),
-      max_waiting_files_(max_waiting_files()),
-      thread_([this] { run(); }) {}
+    : journal_(journal), folder_(std::move(folder)), max_waiting_files_(max_waiting_files()) {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::kOutOfMemory,
+                std::string("a thread that syncs files cannot be started: ") + error.what() +
+                    "; close other programs or raise the limit of processes (ulimit -u)");
+  }
+}
 
 BackgroundSync::~BackgroundSync() {
   stop();

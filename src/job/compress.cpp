@@ -54,7 +54,7 @@ std::uint64_t allocated_bytes(const fs::path& path) {
 
 class CompressJob : private job::Compression {
  public:
-  explicit CompressJob(const CompressOptions& options) : Compression(options) {}
+  explicit CompressJob(const CompressOptions& options) : Compression(options, job::Purpose::kWrite) {}
 
   CompressReport run() {
     const auto start = std::chrono::steady_clock::now();
@@ -93,7 +93,7 @@ class CompressJob : private job::Compression {
     if (options_.on_planned) options_.on_planned(report_);
     if (!report_.only_renamed) {
       const auto has_written = [&] { return journal_->has_records(); };
-      job::write_or_discard(*output, path, job::AfterTrouble::kResume, has_written, [&] {
+      job::write_or_discard(*output, job::AfterTrouble::kResume, has_written, [&] {
         write(*output);
         finish_report();
         // Last: with it the output is complete.
@@ -103,7 +103,7 @@ class CompressJob : private job::Compression {
     }
     progress_.phase = CompressPhase::kFinishing;
     show_progress();
-    report_.old_output_left = job::finish_or_tell(*output, path, job::AfterTrouble::kResume);
+    report_.old_output_left = job::finish_or_tell(*output, job::AfterTrouble::kResume);
     report_.peak_memory_bytes = job::peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(report_);
@@ -132,10 +132,10 @@ class CompressJob : private job::Compression {
     const std::string fingerprint =
         job::make_fingerprint(checkpoint_, plan_, options_, config_, generation_config_);
     if (partial.state() != State::kFresh && !options_.resume) partial.start_over();
-    const std::string job = job::hex16(job::xxh3(fingerprint));
-    output.set_job(job);
+    const std::string job_hash = job::hex16(job::xxh3(fingerprint));
+    output.set_job(job_hash);
     if (partial.state() == State::kComplete) {
-      if (const std::string what = complete_differs(output, job); !what.empty()) {
+      if (const std::string what = complete_differs(output, job_hash); !what.empty()) {
         job::refuse(job::name_of(partial.path()) + " holds a complete output, but " + what +
                     ": rename it yourself, or make it anew with --no-resume");
       }
@@ -173,9 +173,9 @@ class CompressJob : private job::Compression {
 
   /// Why a complete output that was found is not this job's: a clause; empty: it is. Where the file system
   /// does not remember what job it is of, everything is compared with the source.
-  std::string complete_differs(job::Output& output, const std::string& job) const {
+  std::string complete_differs(job::Output& output, const std::string& job_hash) const {
     using Found = job::PartialFolder::Found;
-    switch (output.partial().compare_with(job)) {
+    switch (output.partial().compare_with(job_hash)) {
       case Found::kSameJob:
         return {};
       case Found::kOtherJob:

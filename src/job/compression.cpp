@@ -46,8 +46,9 @@ constexpr std::uint64_t kMaxReadAheadBytes = std::uint64_t{256} << 20;
 
 }  // namespace
 
-Compression::Compression(const CompressOptions& options)
+Compression::Compression(const CompressOptions& options, Purpose purpose)
     : options_(options),
+      purpose_(purpose),
       checkpoint_(model::Checkpoint::open(options.source)),
       plan_(plan_model(checkpoint_, {options.arch, options.layout, options.cast_to_bf16})) {
   compressor_options_.coding = coding_options(options.luts, options.strict_identity);
@@ -88,7 +89,7 @@ void Compression::settle_units() {
 
 /// A single file of too many units is refused before they are counted.
 void Compression::check_header_size() const {
-  if (!model::is_single_file(plan_.definition.layout)) return;
+  if (!is_single_file()) return;
   constexpr std::uint64_t kEntryBytes = 50;  // of a header, at least, without the name
   const auto entry_bytes = [&](const std::string& name) {
     return kEntryBytes + name.size() + (options_.hashes ? model::hash_member_bytes(name) : 0);
@@ -230,13 +231,15 @@ void Compression::plan_memory_use() {
   request.resident_bytes = resident_memory_bytes();
   request.lists_bytes = lists_bytes();
   request.num_threads = wanted_threads;
-  request.decodes = options_.verify;
-  request.holds_many_units = is_single_file();
+  const bool writes = purpose_ == Purpose::kWrite;
+  request.decodes = writes && options_.verify;
+  request.holds_many_units = writes && is_single_file();
   for (const model::Unit& unit : plan_.assignment.units) {
     request.longest_unit_weights = std::max(request.longest_unit_weights, unit.num_weights);
     request.held_weights += unit.num_weights;
   }
   if (!is_single_file()) request.held_weights = request.longest_unit_weights;
+  if (!writes) request.held_weights = 0;  // they are read once
   // A source that the page cache keeps beside all else is cheaper to read from there again than to copy into
   // fresh memory; one that it cannot keep would come from the disk twice.
   const bool is_cached = free.bytes / 3 >= checkpoint_.total_bytes();
@@ -400,7 +403,6 @@ void Compression::drop_tied_duplicate() {
   leftover.erase(head);
 }
 
-/// Names the tensor in errors that point at a weight, and the option that helps.
 ErrorDetails Compression::located(ErrorDetails error, const model::Unit& unit,
                                   const CheckpointSource& source) const {
   error.unit = unit.name;
@@ -476,11 +478,11 @@ void Compression::begin_report() {
   report_.num_threads = num_threads_;
   report_.source_bytes = checkpoint_.total_bytes();
   progress_.num_units = plan_.assignment.units.size();
-  progress_.total_bytes = kept_bytes(plan_.assignment.leftover);
-  for (const model::Unit& unit : plan_.assignment.units) {
-    progress_.total_bytes += (model::is_single_file(plan_.definition.layout) ? 4 : 2) * unit.num_weights;
-    progress_.total_bytes += kept_bytes(unit.siblings);
-  }
+  for (const model::Unit& unit : plan_.assignment.units) progress_.total_bytes += 2 * unit.num_weights;
+  if (purpose_ == Purpose::kEstimate) return;
+  if (is_single_file()) progress_.total_bytes *= 2;  // planned, then encoded
+  progress_.total_bytes += kept_bytes(plan_.assignment.leftover);
+  for (const model::Unit& unit : plan_.assignment.units) progress_.total_bytes += kept_bytes(unit.siblings);
 }
 
 void Compression::finish_report() {

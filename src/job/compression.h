@@ -26,6 +26,9 @@
 
 namespace weightpress::job {
 
+/// What the plans of units are made for.
+enum class Purpose : std::uint8_t { kEstimate, kWrite };
+
 class Compression {
  public:
   Compression(const Compression&) = delete;
@@ -33,7 +36,7 @@ class Compression {
 
  protected:
   /// Opens the model and finds its definition. options must outlive the object.
-  explicit Compression(const CompressOptions& options);
+  Compression(const CompressOptions& options, Purpose purpose);
   ~Compression() = default;
 
   /// A unit from its plan to its end.
@@ -66,15 +69,12 @@ class Compression {
   std::vector<std::unique_ptr<PlannedUnit>> plan_all_units();
   /// Takes units out of the assignment, once all are planned.
   void keep_units(const std::vector<std::size_t>& kept);
-  std::unique_ptr<TensorFile> make_file(std::filesystem::path path) const;
   std::unique_ptr<TensorFile> make_unit_file(std::filesystem::path path, const PlannedUnit& unit) const;
   std::unique_ptr<TensorFile> make_leftover_file(std::filesystem::path path) const;
   std::unique_ptr<TensorFile> make_single_file(std::filesystem::path path,
                                                const std::vector<std::unique_ptr<PlannedUnit>>& units) const;
   /// weightpress.json.
   std::string make_record() const;
-  /// Names the tensor in errors that point at a weight, and the option that helps.
-  ErrorDetails located(ErrorDetails error, const model::Unit& unit, const CheckpointSource& source) const;
 
   // ---- progress and report
 
@@ -85,6 +85,7 @@ class Compression {
   std::uint64_t kept_bytes(const std::vector<std::size_t>& tensors) const;
 
   const CompressOptions& options_;
+  const Purpose purpose_;
   const model::Checkpoint checkpoint_;
   ModelPlan plan_;
   std::optional<std::string> config_, generation_config_;  // files that go beside the tensors
@@ -117,11 +118,14 @@ class Compression {
   void begin_report();
   void drop_tied_duplicate();
   void account(const PlannedUnit& unit);
+  std::unique_ptr<TensorFile> make_file(std::filesystem::path path) const;
 
   ErrorDetails dtype_error(const model::Unit& unit, std::size_t tensor_index) const;
   std::string file_of(const model::SourceTensor& tensor) const;
   void keep_or_throw(const model::Unit& unit, ErrorDetails error);
   void check_something_is_left() const;
+  /// Names the tensor in errors that point at a weight, and the option that helps.
+  ErrorDetails located(ErrorDetails error, const model::Unit& unit, const CheckpointSource& source) const;
   ErrorDetails with_advice(ErrorDetails error) const;
 };
 

@@ -80,7 +80,7 @@ class DecompressJob {
 
     bool has_written = false;
     const auto was_written = [&] { return has_written; };
-    job::write_or_discard(*output, path, job::AfterTrouble::kRemove, was_written, [&] {
+    job::write_or_discard(*output, job::AfterTrouble::kRemove, was_written, [&] {
       job::check_free_space(options_.output, *output, files.total_bytes());
       has_written = true;
       files.create(*output);
@@ -91,7 +91,7 @@ class DecompressJob {
       if (!is_file) write_side_files(*output);
       for (const model::File& file : checkpoint_.files()) file.check_unchanged();
     });
-    report_.old_output_left = job::finish_or_tell(*output, path, job::AfterTrouble::kRemove);
+    report_.old_output_left = job::finish_or_tell(*output, job::AfterTrouble::kRemove);
     report_.peak_memory_bytes = job::peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(report_);

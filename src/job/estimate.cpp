@@ -1,4 +1,6 @@
 // The size of an output before it is made: the plan of every unit, and no file.
+#include <chrono>
+
 #include <weightpress/compress.h>
 
 #include "job/compression.h"
@@ -10,13 +12,11 @@ namespace {
 
 class EstimateJob : private job::Compression {
  public:
-  explicit EstimateJob(const CompressOptions& options) : Compression(options) {}
+  explicit EstimateJob(const CompressOptions& options) : Compression(options, job::Purpose::kEstimate) {}
 
   SizeEstimate run() {
     const auto start = std::chrono::steady_clock::now();
     settle();
-    progress_.total_bytes = 0;
-    for (const model::Unit& unit : plan_.assignment.units) progress_.total_bytes += 2 * unit.num_weights;
     if (options_.on_planned) options_.on_planned(report_);
     if (is_single_file()) {
       const auto planned = plan_all_units();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-// docs/benchmarking.md, "Tuned constants": slabs that stay in the caches shared by the cores.
+// docs/benchmarking.md, "Tuned constants": as fast as larger ones, and each of many threads has its segments.
 constexpr std::uint64_t kPreferredSlabWeights = 4 * kMiB;
 constexpr std::uint64_t kSlabWeightsPerThread = kMiB / 2;
 constexpr std::uint64_t kMaxSlabWeights = 64 * kMiB;
@@ -76,7 +76,7 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request) {
                 rounded(std::clamp(threads * kSlabWeightsPerThread, kPreferredSlabWeights, kMaxSlabWeights)),
                 std::max(kMostChunks, std::min<std::uint64_t>(4 * threads, 256))};
   const std::uint64_t usable = usable_bytes(request.ram_bytes);
-  // Small buffers cost less speed than threads that are missing.
+  // Buffers shrink before threads are given up.
   while (bytes_of(request, choice) > usable) {
     if (choice.slab_chunks > kFewestChunks) {
       choice.slab_chunks = std::max(choice.slab_chunks / 2, kFewestChunks);
@@ -108,6 +108,7 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request) {
     plan.histogram_bytes = std::min(wanted, left / 2);
     left -= plan.histogram_bytes;
   }
+  if (request.held_weights == 0) return plan;
   constexpr std::uint64_t kHugePageBytes = 2 * kMiB;
   plan.held_bytes =
       std::min(left, request.held_weights * 2 + kHugePageBytes) / kHugePageBytes * kHugePageBytes;

@@ -21,12 +21,11 @@ bool is_trouble_of_the_machine(ErrorCode code) {
          code == ErrorCode::kOutOfMemory;
 }
 
-Error with_what_is_left(const Error& error, const fs::path& resolved, AfterTrouble after_trouble) {
-  const fs::path partial = resolved.string() + ".partial";
+Error with_what_is_left(const Error& error, Output& output, AfterTrouble after_trouble) {
   ErrorDetails details = error.details();
-  std::error_code ignored;  // what is really wrong is to be told
-  if (!fs::exists(fs::symlink_status(partial, ignored))) return Error(std::move(details));
-  details.message += "; what was done so far is in " + name_of(partial);
+  // It is not if the output has its name by now.
+  if (!output.partial().is_in_place()) return Error(std::move(details));
+  details.message += "; what was done so far is in " + name_of(output.partial().path());
   if (after_trouble == AfterTrouble::kRemove) {
     details.message += ", which the next run removes";
   } else if (error.code() == ErrorCode::kSourceChanged) {
@@ -86,8 +85,8 @@ void check_free_space(const fs::path& output, const Output& partial, std::uint64
                                        " are free: make room or choose another disk");
 }
 
-void write_or_discard(Output& output, const fs::path& resolved, AfterTrouble after_trouble,
-                      const std::function<bool()>& has_written, const std::function<void()>& write) {
+void write_or_discard(Output& output, AfterTrouble after_trouble, const std::function<bool()>& has_written,
+                      const std::function<void()>& write) {
   try {
     with_errors(write);
   } catch (const Error& error) {
@@ -95,16 +94,16 @@ void write_or_discard(Output& output, const fs::path& resolved, AfterTrouble aft
       output.discard();
       throw;
     }
-    throw with_what_is_left(error, resolved, after_trouble);
+    throw with_what_is_left(error, output, after_trouble);
   }
 }
 
-std::string finish_or_tell(Output& output, const fs::path& resolved, AfterTrouble after_trouble) {
+std::string finish_or_tell(Output& output, AfterTrouble after_trouble) {
   try {
     return with_errors([&] { return output.finish(); });
   } catch (const Error& error) {
     if (!is_trouble_of_the_machine(error.code())) throw;
-    throw with_what_is_left(error, resolved, after_trouble);
+    throw with_what_is_left(error, output, after_trouble);
   }
 }
 

@@ -31,10 +31,10 @@ enum class AfterTrouble : std::uint8_t { kResume, kRemove };
 /// Runs `write`. If it throws, the output is discarded; but what was written before trouble of the machine
 /// (which may be gone when the same command is run again) is left, and the message says where. has_written:
 /// whether there is anything worth it.
-void write_or_discard(Output& output, const std::filesystem::path& resolved, AfterTrouble after_trouble,
-                      const std::function<bool()>& has_written, const std::function<void()>& write);
+void write_or_discard(Output& output, AfterTrouble after_trouble, const std::function<bool()>& has_written,
+                      const std::function<void()>& write);
 
 /// What Output::finish() returns. Messages of trouble of the machine say what is left and what to do.
-std::string finish_or_tell(Output& output, const std::filesystem::path& resolved, AfterTrouble after_trouble);
+std::string finish_or_tell(Output& output, AfterTrouble after_trouble);
 
 }  // namespace weightpress::job

@@ -178,8 +178,12 @@ void PartialFolder::remove_others(const std::function<bool(const std::string& na
   }
 }
 
+bool PartialFolder::is_in_place() const {
+  return is_same_file(lock_, path_);
+}
+
 void PartialFolder::check_in_place() const {
-  if (is_same_file(lock_, path_)) return;
+  if (is_in_place()) return;
   throw Error(ErrorCode::kIo, name_of(path_) + " was moved or removed during the run: run the command again");
 }
 

@@ -44,6 +44,7 @@ class PartialFolder {
   /// True if the remains of a broken run were removed.
   bool removed_remains() const { return removed_remains_; }
 
+  bool is_in_place() const;
   /// Throws kIo if the folder was moved or removed.
   void check_in_place() const;
   /// Removes the folder with all that is in it; what cannot be removed is left.

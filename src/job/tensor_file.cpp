@@ -66,12 +66,9 @@ struct TensorFile::UnitPlace final : UnitSink, UnitBytes {
   }
 
   TensorFile& file;
-  /// Of the five buffers' hashes, in order.
-  static std::uint64_t combined(std::span<const std::uint64_t> digests) { return xxh3_of(digests); }
-
   std::size_t first_spec = 0;  // of the five buffers in order; split_positions follow
   std::vector<std::int64_t> split_positions;
-  std::vector<BlockHash> hashes;  // of what is written of the five, from create() on
+  std::vector<BlockHash> hashes;  // of what is written of the five, from sink() to end_unit()
   std::uint64_t output_hash = 0;  // once the unit has ended
 };
 
@@ -167,7 +164,8 @@ void TensorFile::create() {
 
 bool TensorFile::holds(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
   if (offset + bytes > file_->size_bytes()) return false;
-  std::vector<std::uint8_t> stored(bytes);
+  thread_local std::vector<std::uint8_t> stored;  // kept: fresh memory costs a page fault every 4 KiB
+  stored.resize(std::max<std::size_t>(stored.size(), bytes));
   file_->read_at(stored.data(), bytes, offset);
   return bytes == 0 || std::memcmp(stored.data(), data, bytes) == 0;
 }
@@ -189,7 +187,7 @@ void TensorFile::end_unit(std::size_t unit) {
   if (!place.hashes.empty()) {
     std::array<std::uint64_t, kNumCodecBuffers> digests;
     std::ranges::transform(place.hashes, digests.begin(), &BlockHash::digest);
-    place.output_hash = UnitPlace::combined(digests);
+    place.output_hash = xxh3_of(digests);
     place.hashes.clear();
   }
   for (std::size_t buffer = 0; buffer < model::kNumDf11Buffers; ++buffer) end_spec(place.first_spec + buffer);
@@ -222,7 +220,7 @@ bool TensorFile::takes_over_unit(std::size_t unit, const WrittenRecord& record) 
     if (!digest) return false;
     digests[buffer] = *digest;
   }
-  if (UnitPlace::combined(digests) != record.output_hash) return false;
+  if (xxh3_of(digests) != record.output_hash) return false;
   place.output_hash = record.output_hash;
   end_unit(unit);
   return true;
@@ -281,11 +279,7 @@ CopiedRecord TensorFile::copy(const model::ModelTensor& tensor, std::uint64_t of
 void TensorFile::write_and_check(const void* data, std::uint64_t bytes, std::uint64_t offset,
                                  std::string_view what) {
   file_->write_at(data, bytes, offset);
-  if (!read_back_) return;
-  thread_local std::vector<std::uint8_t> stored;
-  stored.resize(std::max<std::size_t>(stored.size(), bytes));
-  file_->read_at(stored.data(), bytes, offset);
-  if (bytes == 0 || std::memcmp(stored.data(), data, bytes) == 0) return;
+  if (!read_back_ || holds(data, bytes, offset)) return;
   throw Error(ErrorCode::kVerificationFailed,
               model::printable(path_.native()) + ": " + model::printable(what) +
                   " does not read back as it was written; the disk or the memory of this machine is faulty");
