@@ -24,7 +24,8 @@ std::string header_hash(const model::File& file) {
   file.read_at(prefix.data(), prefix.size(), 0);
   std::uint64_t header_bytes = 0;
   for (std::size_t i = 0; i < prefix.size(); ++i) header_bytes |= std::uint64_t{prefix[i]} << (8 * i);
-  const std::uint64_t end = prefix.size() + header_bytes;  // checked when the checkpoint was opened
+  file.check_unchanged();  // since the checkpoint was opened and the length checked
+  const std::uint64_t end = prefix.size() + header_bytes;
   BlockHash hash(end);
   std::vector<char> piece(std::min<std::uint64_t>(end, 64 * 1024));
   for (std::uint64_t done = 0; done < end;) {

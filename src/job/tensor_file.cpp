@@ -163,11 +163,12 @@ void TensorFile::create() {
 }
 
 bool TensorFile::holds(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
+  if (bytes == 0) return true;  // even where the file does not reach yet
   if (offset + bytes > file_->size_bytes()) return false;
   thread_local std::vector<std::uint8_t> stored;  // kept: fresh memory costs a page fault every 4 KiB
   stored.resize(std::max<std::size_t>(stored.size(), bytes));
   file_->read_at(stored.data(), bytes, offset);
-  return bytes == 0 || std::memcmp(stored.data(), data, bytes) == 0;
+  return std::memcmp(stored.data(), data, bytes) == 0;
 }
 
 UnitSink& TensorFile::sink(std::size_t unit) {
@@ -227,7 +228,7 @@ bool TensorFile::takes_over_unit(std::size_t unit, const WrittenRecord& record) 
 }
 
 std::optional<std::uint64_t> TensorFile::hash_stored(std::uint64_t offset, std::uint64_t bytes) const {
-  if (offset + bytes > file_->size_bytes()) return std::nullopt;
+  if (bytes != 0 && offset + bytes > file_->size_bytes()) return std::nullopt;
   BlockHash hash(bytes);
   transfer_in_pieces(bytes, num_threads_, [&](std::uint64_t first, std::uint64_t count) {
     thread_local std::vector<std::uint8_t> piece;
