@@ -1,0 +1,40 @@
+# cmake -D PTXAS= -D ARCHS=75,80 -D PTX= -D OUT= -P LowerPtxVersion.cmake: copies PTX text with the oldest .version that
+# ptxas takes for every architecture.
+#
+# A compiler writes its own version there, whatever the text uses, and drivers refuse text of a later version than their
+# own. ptxas refuses text that uses what its version does not have: so what it takes, drivers of that version take.
+set(versions 6.3 6.4 6.5 7.0 7.1 7.2 7.3 7.4 7.5 7.6 7.7 7.8 8.0 8.1 8.2 8.3 8.4 8.5 8.6 8.7 8.8)
+string(REPLACE "," ";" archs "${ARCHS}")
+set(directive "\n\\.version[ \t]+([0-9]+\\.[0-9]+)[ \t]*\n")
+file(READ "${PTX}" text)
+if(NOT text MATCHES "${directive}")
+  message(FATAL_ERROR "${PTX} has no .version")
+endif()
+set(own "${CMAKE_MATCH_1}")
+
+set(scratch "${OUT}.try")
+foreach(version IN LISTS versions ITEMS "${own}")
+  if(version VERSION_GREATER own)
+    continue()
+  endif()
+  string(REGEX REPLACE "${directive}" "\n.version ${version}\n" lowered "${text}")
+  file(WRITE "${scratch}" "${lowered}")
+  set(is_taken YES)
+  foreach(arch IN LISTS archs)
+    execute_process(COMMAND "${PTXAS}" -arch=sm_${arch} -o "${scratch}.cubin" "${scratch}"
+      OUTPUT_VARIABLE report ERROR_VARIABLE report RESULT_VARIABLE status)
+    if(NOT status EQUAL 0)
+      set(is_taken NO)
+      set(refusing "${arch}")
+      break()
+    endif()
+  endforeach()
+  file(REMOVE "${scratch}.cubin")
+  if(is_taken)
+    file(RENAME "${scratch}" "${OUT}")
+    return()
+  endif()
+endforeach()
+file(REMOVE "${scratch}")
+message("ptxas does not take ${PTX} for sm_${refusing}, whatever its .version:\n${report}")
+message(FATAL_ERROR "PTX that cannot be assembled")
