@@ -15,10 +15,16 @@
 namespace weightpress {
 
 enum class VerifyLevel : std::uint8_t {
-  kDefault,    ///< kFull with a source, else kStructure
+  kDefault,    ///< kFull with a source or another engine than kCpu, else kStructure
   kStructure,  ///< all that needs no source
   kSample,     ///< some chunks of each unit against the source
   kFull        ///< everything against the source; without one against the stored hashes
+};
+
+/// What decodes the units.
+enum class VerifyEngine : std::uint8_t {
+  kCpu,      ///< our own decoder
+  kOfficial  ///< it, and the official decode kernel, interpreted; without a source one against the other
 };
 
 /// Where a verification is. Called from the thread that called verify(), when a unit begins and after each
@@ -34,7 +40,11 @@ struct VerifyProgress {
 struct VerifyOptions {
   std::filesystem::path path;                   ///< a folder of .safetensors files, or one
   std::optional<std::filesystem::path> source;  ///< what it was made from: a folder or a .safetensors file
-  VerifyLevel level = VerifyLevel::kDefault;
+  VerifyLevel level = VerifyLevel::kDefault;    ///< kStructure: not with kOfficial
+  VerifyEngine engine = VerifyEngine::kCpu;
+  /// kOfficial: the official decode.ptx, or another kernel in its place. Nothing: the file that
+  /// WEIGHTPRESS_DECODE_PTX names, or that is found in a Python environment or beside ComfyUI.
+  std::optional<std::filesystem::path> kernel;
   std::uint64_t samples = 1000;       ///< kSample: chunks of the whole output; each unit has one at least
   std::optional<std::uint64_t> seed;  ///< kSample: chooses the chunks; nothing: another one each time
   /// The definition: a name, a JSON file, or "auto": what lies beside the output tells, or it is detected.
@@ -53,9 +63,25 @@ struct VerifyFailure {
   std::optional<std::uint64_t> chunk, window, weight;  ///< counted from the unit's first
 };
 
+/// What the engine kOfficial ran.
+struct OfficialRun {
+  std::filesystem::path kernel;
+  std::string kernel_sha256;     ///< 64 digits
+  bool is_known_kernel = false;  ///< decode.ptx of dfloat11 0.5.0
+  std::uint64_t num_chunks = 0;  ///< that the kernel decoded
+  std::uint64_t num_weights = 0;
+  std::uint64_t lane_instructions = 0;  ///< one PTX instruction of one thread each
+  // Reads past the end of a buffer that the kernel is known for, and that are harmless.
+  std::uint64_t reads_past_gaps = 0;
+  std::uint64_t reads_past_output_positions = 0;
+  double seconds = 0;  ///< that the kernel ran
+};
+
 struct VerifyReport {
   VerifyLevel level = VerifyLevel::kStructure;  ///< never kDefault
-  std::uint64_t seed = 0;                       ///< of kSample
+  VerifyEngine engine = VerifyEngine::kCpu;
+  std::optional<OfficialRun> official;  ///< of kOfficial
+  std::uint64_t seed = 0;               ///< of kSample
   std::uint64_t num_units = 0;
   std::uint64_t num_tensors = 0;  ///< outside units
   std::uint64_t num_weights = 0;  ///< of all units
@@ -73,9 +99,9 @@ struct VerifyReport {
 };
 
 /// Verifies `options.path`. What does not hold is in the report. Throws Error where it cannot be told: kUsage
-/// (no DF11, a level that lacks its source), kNotFound, kCorruptFile (no safetensors file), kBadDefinition
-/// (no definition says which tensors of the source a unit holds), kIo, kOutOfMemory. Memory: a few slabs.
-/// Thread-safe.
+/// (no DF11, a level that lacks its source, a kernel that is none), kNotFound, kCorruptFile (no safetensors
+/// file), kBadDefinition (no definition says which tensors of the source a unit holds), kIo, kOutOfMemory.
+/// Memory: a few slabs. Thread-safe.
 VerifyReport verify(const VerifyOptions& options);
 
 }  // namespace weightpress

@@ -24,6 +24,8 @@ struct VerifyArguments {
   VerifyOptions options;
   std::string source;
   std::string level;
+  std::string engine = "cpu";
+  std::string kernel;
   std::optional<std::uint64_t> seed;
   RunOptions run;
   bool json = false;
@@ -40,6 +42,10 @@ const char* level_name(VerifyLevel level) {
       break;
   }
   return "structure";
+}
+
+const char* engine_name(VerifyEngine engine) {
+  return engine == VerifyEngine::kOfficial ? "official" : "cpu";
 }
 
 const char* hashes_word(const VerifyReport& report) {
@@ -64,11 +70,29 @@ void write_text(JsonWriter& out, const char* key, const std::string& value) {
   }
 }
 
+void write_kernel(JsonWriter& out, const std::optional<OfficialRun>& official) {
+  out.key("kernel");
+  if (!official) {
+    out.raw("null");
+    return;
+  }
+  out.begin_object(JsonWriter::Style::kOneLine)
+      .member("path", official->kernel.string())
+      .member("sha256", official->kernel_sha256)
+      .member("known", official->is_known_kernel);
+  out.member("chunks", official->num_chunks).member("weights", official->num_weights);
+  out.member("lane_instructions", official->lane_instructions);
+  out.member("reads_past_gaps", official->reads_past_gaps);
+  out.member("reads_past_output_positions", official->reads_past_output_positions);
+  out.member("seconds", official->seconds).end_object();
+}
+
 std::string as_json(const VerifyReport& report, const VerifyArguments& arguments) {
   JsonWriter out(JsonWriter::Encoding::kAscii);
   out.begin_object()
       .member("path", arguments.options.path.string())
-      .member("level", level_name(report.level));
+      .member("level", level_name(report.level))
+      .member("engine", engine_name(report.engine));
   write_text(out, "source", arguments.source);
   write_number(out, "seed", report.level == VerifyLevel::kSample ? std::optional(report.seed) : std::nullopt);
   out.member("ok", report.ok()).member("hashes", hashes_word(report));
@@ -76,6 +100,7 @@ std::string as_json(const VerifyReport& report, const VerifyArguments& arguments
   out.member("num_weights", report.num_weights).member("chunks_checked", report.chunks_checked);
   out.member("num_chunks", report.num_chunks).member("seconds", report.seconds);
   out.member("threads", report.num_threads).member("peak_memory_bytes", report.peak_memory_bytes);
+  write_kernel(out, report.official);
   out.key("failures").begin_array();
   for (const VerifyFailure& failure : report.failures) {
     out.begin_object(JsonWriter::Style::kOneLine);
@@ -103,10 +128,34 @@ std::string failure_line(const VerifyFailure& failure) {
   return model::escaped_for_terminal(line + failure.message) + "\n";
 }
 
+/// "8.1 M" and "305 M".
+std::string millions(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, number < 1e8 ? "%.1f M" : "%.0f M", number / 1e6);
+  return text;
+}
+
+std::string kernel_lines(const OfficialRun& run) {
+  std::string text = "kernel       " + model::escaped_for_terminal(run.kernel.string()) + ", interpreted: ";
+  text += run.is_known_kernel ? "the official one of dfloat11 0.5.0\n"
+                              : "not the known one, SHA-256 " + run.kernel_sha256 + "\n";
+  text += "             " + std::to_string(run.num_chunks) + " chunks of " + std::to_string(run.num_weights) +
+          " weights, " + millions(static_cast<double>(run.lane_instructions)) + " lane instructions";
+  if (run.seconds > 0) {
+    text += "; a second: " + millions(static_cast<double>(run.num_weights) / run.seconds) + " weights, " +
+            millions(static_cast<double>(run.lane_instructions) / run.seconds) + " instructions";
+  }
+  return text + "\n             reads past the end: gaps " + std::to_string(run.reads_past_gaps) +
+         ", output_positions " + std::to_string(run.reads_past_output_positions) + "\n";
+}
+
 std::string summary(const VerifyReport& report, const VerifyArguments& arguments) {
-  const std::string source = arguments.source.empty() || report.level == VerifyLevel::kStructure
-                                 ? ""
-                                 : ", against " + arguments.source;
+  std::string source;
+  if (!arguments.source.empty() && report.level != VerifyLevel::kStructure) {
+    source = ", against " + arguments.source;
+  } else if (report.official) {
+    source = ", against our own decoder";
+  }
   std::string text =
       "level        " + std::string(level_name(report.level)) + model::escaped_for_terminal(source) + "\n";
   text += "units        " + std::to_string(report.num_units) + " of " + std::to_string(report.num_weights) +
@@ -114,8 +163,9 @@ std::string summary(const VerifyReport& report, const VerifyArguments& arguments
           std::to_string(report.num_chunks) + "\n";
   if (report.level == VerifyLevel::kSample)
     text += "seed         " + std::to_string(report.seed) + " (--seed chooses the same chunks again)\n";
+  if (report.official) text += kernel_lines(*report.official);
   text += "tensors      " + std::to_string(report.num_tensors) + " outside units" +
-          (source.empty() ? ", not compared" : "") + "\n";
+          (arguments.source.empty() || source.empty() ? ", not compared" : "") + "\n";
   if (report.num_hashed_files != 0) {
     text += "hashes       of " + std::to_string(report.num_hashed_files) + " of " +
             std::to_string(report.num_files) + " files\n";
@@ -138,6 +188,8 @@ int run(VerifyArguments& arguments) {
   if (arguments.level == "structure") options.level = VerifyLevel::kStructure;
   if (arguments.level == "sample") options.level = VerifyLevel::kSample;
   if (arguments.level == "full") options.level = VerifyLevel::kFull;
+  if (arguments.engine == "official") options.engine = VerifyEngine::kOfficial;
+  if (!arguments.kernel.empty()) options.kernel = arguments.kernel;
   options.seed = arguments.seed;
   ProgressPrinter progress(arguments.run.progress_mode());
   options.on_progress = [&progress](const VerifyProgress& state) {
@@ -166,9 +218,18 @@ void add_verify_command(CLI::App& app, Action& action) {
       ->required();
   command->add_option("--source", arguments->source, "compare with what it was made from")
       ->option_text("SOURCE");
-  command->add_option("--level", arguments->level, "default: full with --source, else structure")
+  command
+      ->add_option("--level", arguments->level,
+                   "default: full with --source or --engine=official, else structure")
       ->check(CLI::IsMember({"structure", "sample", "full"}))
       ->option_text("structure|sample|full");
+  command
+      ->add_option("--engine", arguments->engine,
+                   "official: also run dfloat11's own decode kernel, interpreted")
+      ->check(CLI::IsMember({"cpu", "official"}))
+      ->option_text("cpu|official");
+  command->add_option("--kernel", arguments->kernel, "decode.ptx, where --engine=official does not find it")
+      ->option_text("PATH");
   command->add_option("--samples", options.samples, "chunks that the level sample compares (default 1000)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
       ->option_text("N");

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <utility>
@@ -15,6 +16,8 @@
 #include "job/checkpoint_source.h"
 #include "job/chunk_sample.h"
 #include "job/machine_trouble.h"
+#include "job/official_decoder.h"
+#include "job/official_kernel.h"
 #include "job/parallel_io.h"
 #include "job/process_memory.h"
 #include "job/record_file.h"
@@ -54,6 +57,7 @@ class VerifyJob {
     const auto start = std::chrono::steady_clock::now();
     read_record();
     settle_level();
+    if (options_.engine == VerifyEngine::kOfficial) load_kernel();
     match_source();
     count();
     for (const ErrorDetails& broken : survey_.broken) fail_unit(broken.unit, "header", broken.message);
@@ -82,17 +86,26 @@ class VerifyJob {
                                          " holds no DF11 units, so there is nothing to verify: name what "
                                          "'weightpress compress' or another DF11 compressor wrote");
     }
+    const bool is_official = options_.engine == VerifyEngine::kOfficial;
+    report_.engine = options_.engine;
     report_.level = options_.level;
     if (report_.level == VerifyLevel::kDefault)
-      report_.level = options_.source ? VerifyLevel::kFull : VerifyLevel::kStructure;
+      report_.level = options_.source || is_official ? VerifyLevel::kFull : VerifyLevel::kStructure;
+    if (is_official && report_.level == VerifyLevel::kStructure) {
+      throw Error(
+          ErrorCode::kUsage,
+          "the level structure runs no kernel: choose --level sample or full for the engine official");
+    }
+    if (!is_official && options_.kernel)
+      throw Error(ErrorCode::kUsage, "a kernel (--kernel) is of use to --engine=official only");
     hashes_ = job::find_stored_hashes(output_);
-    if (report_.level == VerifyLevel::kSample && !options_.source) {
+    if (report_.level == VerifyLevel::kSample && !options_.source && !is_official) {
       throw Error(
           ErrorCode::kUsage,
           "the level sample compares with the source: name it with --source, or choose --level structure");
     }
     const bool should_have_hashes = record_ && record_->has_hashes;  // those that lack are a failure then
-    if (report_.level == VerifyLevel::kFull && !options_.source && !should_have_hashes &&
+    if (report_.level == VerifyLevel::kFull && !options_.source && !is_official && !should_have_hashes &&
         hashes_.num_files < output_.files().size()) {
       throw Error(ErrorCode::kUsage, printable(options_.path.native()) +
                                          ": the level full needs the source (--source), or hashes stored in "
@@ -104,6 +117,21 @@ class VerifyJob {
       report_.seed = options_.seed ? *options_.seed : device();
     }
     if (options_.source) source_.emplace(model::Checkpoint::open(*options_.source));
+  }
+
+  void load_kernel() {
+    job::KernelFile file = job::find_kernel(options_.kernel, job::places_of_this_process());
+    report_.notes.insert(report_.notes.end(), file.notes.begin(), file.notes.end());
+    auto kernel = job::InterpretedKernel::load(std::move(file.text));
+    if (!kernel) {
+      throw Error(ErrorCode::kUsage, printable(file.path.native()) + " cannot be run as the decode kernel: " +
+                                         kernel.error().message + "; name dfloat11's decode.ptx");
+    }
+    kernel_ = std::move(*kernel);
+    report_.official.emplace();
+    report_.official->kernel = file.path;
+    report_.official->kernel_sha256 = file.sha256;
+    report_.official->is_known_kernel = file.is_known;
   }
 
   void read_record() {
@@ -224,15 +252,35 @@ class VerifyJob {
     const auto& mismatch = mismatches_[index];
     if (mismatch && is_sampled) return add_mismatch(index);  // there is nothing to compare with
     const job::CheckpointUnit bytes(output_, unit, num_threads_);
-    job::UnitDecoder decoder(job::unit_sizes(unit), bytes, stage_, buffers_);
-    const auto fault = decode(index, decoder);
+    std::optional<UnitFault> fault;
+    bool kernel_ends = true;
+    std::uint64_t densest_chunk = 0;
+    if (kernel_) {
+      // Threads that decode a chunk now and then would wait in a loop, beside those that interpret.
+      job::OfficialDecoder decoder(job::unit_sizes(unit), bytes, is_sampled ? lone_stage_ : stage_, *kernel_,
+                                   kernel_buffers_, num_threads_);
+      fault = run_officially(index, decoder);
+      add_counts(decoder.counts());
+      // Where the kernel ran, it told itself whether it ends.
+      kernel_ends = decoder.can_launch() || decoder.own_kernel_ends();
+      if (!fault && kernel_ends && !decoder.own_kernel_ends()) {
+        report_.notes.push_back("unit " + printable(unit.name) +
+                                ": by its tables the kernel would not end on the padding, but it does");
+      }
+      densest_chunk = decoder.densest_chunk();
+    } else {
+      job::UnitDecoder decoder(job::unit_sizes(unit), bytes, stage_, buffers_);
+      fault = decode(index, decoder);
+      kernel_ends = decoder.kernel_ends();
+      densest_chunk = decoder.densest_chunk();
+    }
     report_.chunks_checked += is_sampled ? samples_[index].size() : unit.num_chunks;
     if (fault) {
       fail_unit(index, *fault);
     } else if (mismatch) {
       add_mismatch(index);
     } else {
-      check_limits(index, decoder);
+      check_limits(index, kernel_ends, densest_chunk);
     }
   }
 
@@ -275,12 +323,45 @@ class VerifyJob {
         return !fault;
       });
     }
-    if (fault && fault->weight != UnitFault::kNowhere && source_unit->tensors.size() > 1) {
-      const auto [tensor, weight] = source.locate(fault->weight);
-      fault->message +=
-          " (" + std::to_string(weight) + " of tensor " + in_quotes(source_->tensors()[tensor].name) + ")";
-    }
+    if (fault) name_tensor(*fault, source, *source_unit);
     return fault;
+  }
+
+  std::optional<UnitFault> run_officially(std::size_t index, job::OfficialDecoder& decoder) {
+    const auto on_slab = [this](std::uint64_t num_weights) { show_progress(2 * num_weights); };
+    const model::Unit* source_unit = sources_[index];
+    std::optional<job::CheckpointSource> source;
+    if (source_unit != nullptr) source.emplace(*source_, match_->view, *source_unit, num_threads_);
+    job::WeightSource* const weights = source ? &*source : nullptr;
+    std::optional<UnitFault> fault;
+    if (report_.level == VerifyLevel::kFull) {
+      fault = decoder.compare_chunks(0, units()[index].num_chunks, weights, on_slab);
+    } else {
+      for_each_run(samples_[index], [&](std::uint64_t first, std::uint64_t end) {
+        fault = decoder.compare_chunks(first, end, weights, on_slab);
+        return !fault;
+      });
+      if (!fault) fault = decoder.check_positions(weights);
+    }
+    if (fault && source) name_tensor(*fault, *source, *source_unit);
+    return fault;
+  }
+
+  void name_tensor(UnitFault& fault, const job::CheckpointSource& source, const model::Unit& unit) const {
+    if (fault.weight == UnitFault::kNowhere || unit.tensors.size() < 2) return;
+    const auto [tensor, weight] = source.locate(fault.weight);
+    fault.message +=
+        " (" + std::to_string(weight) + " of tensor " + in_quotes(source_->tensors()[tensor].name) + ")";
+  }
+
+  void add_counts(const job::KernelCounts& counts) {
+    OfficialRun& run = *report_.official;
+    run.num_chunks += counts.num_chunks;
+    run.num_weights += counts.num_weights;
+    run.lane_instructions += counts.lane_instructions;
+    run.reads_past_gaps += counts.reads_past_gaps;
+    run.reads_past_output_positions += counts.reads_past_positions;
+    run.seconds += counts.seconds;
   }
 
   /// Neighbouring chunks together: visit(first, end) returns whether to go on.
@@ -295,9 +376,9 @@ class VerifyJob {
   }
 
   /// What makes a sound unit useless to the official loader.
-  void check_limits(std::size_t index, const job::UnitDecoder& decoder) {
+  void check_limits(std::size_t index, bool kernel_ends, std::uint64_t densest_chunk) {
     const model::StoredUnit& unit = units()[index];
-    if (!decoder.kernel_ends()) {
+    if (!kernel_ends) {
       fail_unit(index, {.kind = "padding",
                         .message = "luts: the weights are intact, but the official kernel would never end on "
                                    "the bits after the last one, and hang the GPU: compress the unit again"});
@@ -307,9 +388,9 @@ class VerifyJob {
                 {.kind = "limit",
                  .message = what + ": the weights are intact, but the official loader cannot decode them"});
     };
-    if (decoder.densest_chunk() > df11::kMaxChunkWeights) {
-      exceeds("output_positions: a chunk holds " + std::to_string(decoder.densest_chunk()) +
-              " weights, more than " + std::to_string(df11::kMaxChunkWeights));
+    if (densest_chunk > df11::kMaxChunkWeights) {
+      exceeds("output_positions: a chunk holds " + std::to_string(densest_chunk) + " weights, more than " +
+              std::to_string(df11::kMaxChunkWeights));
     }
     if (unit.num_weights >= df11::kMaxUnitWeights)
       exceeds("sign_mantissa: " + std::to_string(unit.num_weights) + " weights are 2^31 - 4096 or more");
@@ -462,7 +543,10 @@ class VerifyJob {
   const model::Df11Survey survey_;
   const int num_threads_;
   host::HostDecodeStage stage_;
+  host::HostDecodeStage lone_stage_{1};
   job::DecodeBuffers buffers_;
+  std::unique_ptr<job::InterpretedKernel> kernel_;  // of the engine kOfficial
+  job::KernelBuffers kernel_buffers_;
 
   job::StoredHashesExtent hashes_;
   std::optional<model::Checkpoint> source_;
