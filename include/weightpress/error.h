@@ -14,26 +14,27 @@ namespace weightpress {
 
 /// What went wrong. The names are stable; they are printed in reports.
 enum class ErrorCode : std::uint8_t {
-  kUsage,              ///< an option or argument does not make sense
-  kIo,                 ///< the operating system refused: open, read, write, rename
-  kOutOfMemory,        ///< not enough memory
-  kNoSpace,            ///< no room on the target file system
-  kOutputExists,       ///< the output is there already, or another run is writing it
-  kCorruptFile,        ///< a file is not what its format says
-  kNotFound,           ///< a file or tensor that must be there is missing
-  kBadDefinition,      ///< a model definition is not valid or does not fit the model
-  kNameConflict,       ///< two things would get one name, or a name would leave the output folder
-  kUnsupportedDtype,   ///< a unit holds a tensor that is not BF16
-  kExponentTooLarge,   ///< an exponent of 240 or more (Inf, NaN, 2^113 and above): DF11 cannot store it
-  kUnitTooLarge,       ///< more weights in a unit than the official kernel can index
-  kStreamTooLong,      ///< more bytes of bitstream than the official kernel can index
-  kEmptyUnit,          ///< a unit without weights
-  kAmbiguousLimiter,   ///< --strict-identity: the official code lengths depend on numpy's version
-  kTooManyTables,      ///< --strict-identity: more than 17 lookup tables
-  kChunkTooDense,      ///< --strict-identity: a chunk of more than 23,550 weights
-  kPaddingNeverEnds,   ///< --strict-identity: the official kernel would not end on the padding
-  kSourceChanged,      ///< the source is not what it was when the plan was made
-  kVerificationFailed  ///< what was written does not decode to the source
+  kUsage,               ///< an option or argument does not make sense
+  kIo,                  ///< the operating system refused: open, read, write, rename
+  kOutOfMemory,         ///< not enough memory
+  kNoSpace,             ///< no room on the target file system
+  kOutputExists,        ///< the output is there already, or another run is writing it
+  kCorruptFile,         ///< a file is not what its format says
+  kNotFound,            ///< a file or tensor that must be there is missing
+  kBadDefinition,       ///< a model definition is not valid or does not fit the model
+  kNameConflict,        ///< two things would get one name, or a name would leave the output folder
+  kUnsupportedDtype,    ///< a unit holds a tensor that is not BF16
+  kExponentTooLarge,    ///< an exponent of 240 or more (Inf, NaN, 2^113 and above): DF11 cannot store it
+  kUnitTooLarge,        ///< more weights in a unit than the official kernel can index
+  kStreamTooLong,       ///< more bytes of bitstream than the official kernel can index
+  kEmptyUnit,           ///< a unit without weights
+  kAmbiguousLimiter,    ///< --strict-identity: the official code lengths depend on numpy's version
+  kTooManyTables,       ///< --strict-identity: more than 17 lookup tables
+  kChunkTooDense,       ///< --strict-identity: a chunk of more than 23,550 weights
+  kPaddingNeverEnds,    ///< --strict-identity: the official kernel would not end on the padding
+  kSourceChanged,       ///< the source is not what it was when the plan was made
+  kVerificationFailed,  ///< what was written does not decode to the source
+  kDeviceFailed         ///< a GPU or its driver failed, or is not there
 };
 
 /// The code's name as reports print it, e.g. "exponent-too-large".

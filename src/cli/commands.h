@@ -27,6 +27,7 @@ void set_unfinished_output(const std::string& path, bool can_resume);
 void add_architectures_command(CLI::App& app, Action& action);
 void add_compress_command(CLI::App& app, Action& action);
 void add_decompress_command(CLI::App& app, Action& action);
+void add_devices_command(CLI::App& app, Action& action);
 void add_estimate_command(CLI::App& app, Action& action);
 void add_inspect_command(CLI::App& app, Action& action);
 void add_selftest_command(CLI::App& app, Action& action);

@@ -126,6 +126,7 @@ int run(int argc, char** argv) {
   add_compress_command(app, action);
   add_estimate_command(app, action);
   add_decompress_command(app, action);
+  add_devices_command(app, action);
   add_inspect_command(app, action);
   add_architectures_command(app, action);
   add_verify_command(app, action);

@@ -42,6 +42,8 @@ std::string_view error_code_name(ErrorCode code) {
       return "padding-never-ends";
     case ErrorCode::kSourceChanged:
       return "source-changed";
+    case ErrorCode::kDeviceFailed:
+      return "device-failed";
     case ErrorCode::kVerificationFailed:
       return "verification-failed";
   }

@@ -82,29 +82,43 @@ namespace weightpress::ptxvm {
 // Value: slot b.
 #define WP_PTX_STORES(M) M(8, std::uint8_t) M(16, std::uint16_t) M(32, std::uint32_t) M(64, std::uint64_t)
 
-#define WP_PTX_OTHERS(X)                                                                                    \
-  X(Mov)        /* d = a */                                                                                 \
-  X(MovImm)     /* d = imm */                                                                               \
-  X(Mask)       /* d = a & imm */                                                                           \
-  X(SignExtend) /* d = a << imm >> imm, signed, then cut to the low 64 - bits bits */                       \
-  X(Mad32)                                                                                                  \
-  X(Mad64) /* d = a * b + c */                                                                              \
-  X(MadWideU32)                                                                                             \
-  X(MadWideS32)                                                                                             \
-  X(Not16)                                                                                                  \
-  X(Not32)                                                                                                  \
-  X(Not64)                                                                                                  \
-  X(NotPred)                                                                                                \
-  X(Neg32)                                                                                                  \
-  X(Neg64) X(Select)                     /* d = c ? a : b */                                                \
-      X(BfeU32) X(BfeU64) X(BfeU64Const) /* d = a >> c, and imm */                                          \
-      X(Bfi32)                           /* d = a into b at c, e bits */                                    \
-      X(Prmt)                            /* default mode */                                                 \
-      X(ShfLeftWrap) X(ShfRightWrap) X(Popc32) X(Popc64) X(Bra) X(BrIf) X(BrUnless) /* predicate: slot a */ \
-      X(Call) /* function(machine, frame, op) */                                                            \
-      X(Meet) /* a barrier or warp operation: the block's runner goes on */                                 \
-      X(Exit) X(LoadParam8) X(LoadParam16) X(LoadParam32)                                                   \
-          X(LoadParam64) /* byte imm of the kernel's parameters */
+// Mov: d = a. MovImm: d = imm. Mask: d = a & imm. SignExtend: d = a << imm >> imm, signed, then cut to the
+// low 64 - bits bits. Mad: d = a * b + c. Select: d = c ? a : b. BfeU64Const: d = a >> bits & imm. Bfi32: a
+// into b at c, e bits. Prmt: its default mode. BrIf, BrUnless: predicate a. Call: function(machine, frame,
+// op). Meet: a barrier or warp operation, where the block's runner goes on. LoadParam: byte imm of the
+// kernel's parameters.
+#define WP_PTX_OTHERS(X) \
+  X(Mov)                 \
+  X(MovImm)              \
+  X(Mask)                \
+  X(SignExtend)          \
+  X(Mad32)               \
+  X(Mad64)               \
+  X(MadWideU32)          \
+  X(MadWideS32)          \
+  X(Not16)               \
+  X(Not32)               \
+  X(Not64)               \
+  X(NotPred)             \
+  X(Neg32)               \
+  X(Neg64)               \
+  X(Select)              \
+  X(BfeU32)              \
+  X(BfeU64)              \
+  X(BfeU64Const)         \
+  X(Bfi32)               \
+  X(Prmt)                \
+  X(ShfLeftWrap)         \
+  X(ShfRightWrap)        \
+  X(Popc32)              \
+  X(Popc64)              \
+  X(Bra)                 \
+  X(BrIf)                \
+  X(BrUnless)            \
+  X(Call)                \
+  X(Meet)                \
+  X(Exit)                \
+  X(LoadParam8) X(LoadParam16) X(LoadParam32) X(LoadParam64)
 
 __extension__ typedef __int128 Int128;
 __extension__ typedef unsigned __int128 UInt128;

@@ -1,0 +1,4 @@
+// A libcuda.so.1 that exports none of the driver's calls.
+extern "C" int weightpress_driver_without_calls() {
+  return 0;
+}
