@@ -27,10 +27,13 @@
 
 namespace weightpress::testing {
 
-/// The environment variable: a path, in which the shell's patterns count ("python3.*"). Nothing: it is not
-/// set, or nothing is there.
+/// The environment variable, else what the build says: a path, in which the shell's patterns count
+/// ("python3.*"). Nothing: nothing is there.
 inline std::optional<std::string> find_decode_ptx() {
   const char* pattern = std::getenv("WEIGHTPRESS_DECODE_PTX");
+#ifdef WP_DECODE_PTX
+  if (pattern == nullptr) pattern = WP_DECODE_PTX;
+#endif
   if (pattern == nullptr) return std::nullopt;
   std::optional<std::string> found;
   ::glob_t matches = {};
