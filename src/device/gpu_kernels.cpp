@@ -14,7 +14,7 @@ std::string sm(int arch) {
 
 }  // namespace
 
-GpuKernels::GpuKernels(const Gpu& gpu) : gpu_(gpu) {
+GpuKernels::GpuKernels(const Gpu& gpu) {
   const std::string own = sm(gpu.info().arch);
   // A cubin also runs on GPUs of the same generation that came later.
   const auto runs_on = [&](int arch) { return arch / 10 == gpu.info().arch / 10 && arch <= gpu.info().arch; };

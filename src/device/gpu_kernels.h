@@ -22,7 +22,6 @@ class GpuKernels {
   Kernel find(const char* entry) const;
 
  private:
-  const Gpu& gpu_;
   std::string image_;
   std::vector<std::string> notes_;
   std::vector<GpuModule> modules_;
