@@ -14,14 +14,10 @@ namespace weightpress::ptxvm {
 constexpr std::uint32_t kNoRegister = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kNoTarget = std::numeric_limits<std::uint32_t>::max();
 
-/// How lanes meet.
-enum class Meeting : std::uint8_t { kNone, kBarrier, kWarp };
-
 struct IrOp {
   Opcode opcode = Opcode::kMov;
   bool b_is_imm = false;   ///< of an opcode that has RR and RI: imm is the second operand
   bool is_counted = true;  ///< the PTX instruction's own operation; others were needed besides
-  Meeting meeting = Meeting::kNone;
   std::uint32_t d = kNoRegister, d2 = kNoRegister;
   std::uint32_t a = kNoRegister, b = kNoRegister, c = kNoRegister, e = kNoRegister;
   std::int64_t imm = 0;

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cassert>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <mutex>
 #include <thread>
 

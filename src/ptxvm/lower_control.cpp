@@ -136,7 +136,6 @@ void Lowering::lower_call(Modifiers& modifiers) {
 
 IrOp& Lowering::emit_meeting(MeetingKind kind, std::uint32_t flags) {
   IrOp& op = emit(Opcode::kMeet);
-  op.meeting = is_barrier(kind) ? Meeting::kBarrier : Meeting::kWarp;
   op.bits = static_cast<std::uint32_t>(kind) | flags;
   return op;
 }

@@ -56,12 +56,12 @@ void Lowering::lower_shift(Modifiers& modifiers) {
 void Lowering::lower_shf(Modifiers& modifiers) {
   const std::string_view side = modifiers.take_any({"l", "r"}), mode = modifiers.take_any({"wrap", "clamp"});
   if (side.empty() || mode.empty() || !modifiers.take("b32")) fail("the direction, mode or .b32 is missing");
-  const SlotFunction clamped = integer_ternary(side == "l" ? "shf.l.clamp" : "shf.r.clamp", kU32);
-  emit_function(clamped, kB32, 3);
-  if (mode == "clamp") return;
-  IrOp& op = out_.ops.back();
-  op.opcode = side == "l" ? Opcode::kShfLeftWrap : Opcode::kShfRightWrap;
-  op.function = nullptr;
+  const bool is_left = side == "l";
+  if (mode == "wrap") {
+    emit_slots(is_left ? Opcode::kShfLeftWrap : Opcode::kShfRightWrap, kB32, 3);
+  } else {
+    emit_function(integer_ternary(is_left ? "shf.l.clamp" : "shf.r.clamp", kU32), kB32, 3);
+  }
 }
 
 void Lowering::lower_lop3(Modifiers& modifiers) {
@@ -83,11 +83,11 @@ void Lowering::lower_lop3(Modifiers& modifiers) {
 void Lowering::lower_prmt(Modifiers& modifiers) {
   if (!modifiers.take("b32")) fail(".b32 is missing");
   const std::string_view mode = modifiers.take_any({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"});
-  emit_function(mode.empty() ? lop3 : prmt_mode(mode), kB32, 3);
-  if (!mode.empty()) return;
-  IrOp& op = out_.ops.back();
-  op.opcode = Opcode::kPrmt;
-  op.function = nullptr;
+  if (mode.empty()) {
+    emit_slots(Opcode::kPrmt, kB32, 3);
+  } else {
+    emit_function(prmt_mode(mode), kB32, 3);
+  }
 }
 
 // ---- comparisons
@@ -244,16 +244,13 @@ void Lowering::lower_slct(Modifiers& modifiers) {
   const std::uint32_t a = source(1, type), b = source(2, type), c = source(3, c_type);
   const std::uint32_t d = result(0, type), truth = new_register();
   const std::uint32_t zero = constant(0);
-  IrOp& compare = emit(is_float ? Opcode::kCall : Opcode::kSetGeS32RI);
+  IrOp& compare = emit(is_float ? Opcode::kCall : Opcode::kSetGeS32RR);
   compare.d = truth;
   compare.a = c;
+  compare.b = zero;
   if (is_float) {
     compare.function = float_compare("ge", c_type);
-    compare.b = zero;
     compare.bits = bits;
-  } else {
-    compare.opcode = Opcode::kSetGeS32RR;
-    compare.b_is_imm = true;
   }
   IrOp& op = emit(Opcode::kSelect);
   op.a = a;

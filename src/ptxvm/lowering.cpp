@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cassert>
 
 #include "ptxvm/lane_interpreter.h"
 #include "ptxvm/lowering_state.h"
@@ -479,17 +478,23 @@ void Lowering::emit_binary(Opcode rr, Type d_type, Type a_type, Type b_type) {
 
 void Lowering::emit_function(SlotFunction function, Type type, std::size_t num_sources, std::uint32_t bits) {
   if (function == nullptr) fail("this type is not known here");
+  IrOp& op = emit_slots(Opcode::kCall, type, num_sources);
+  op.function = function;
+  op.bits = bits;
+}
+
+/// d, and as many of a, b and c, all of one type.
+IrOp& Lowering::emit_slots(Opcode opcode, Type type, std::size_t num_sources) {
   expect_operands(num_sources + 1);
   std::uint32_t sources[3] = {kNoRegister, kNoRegister, kNoRegister};
   for (std::size_t i = 0; i < num_sources; ++i) sources[i] = source(i + 1, type);
   const std::uint32_t d = result(0, type);
-  IrOp& op = emit(Opcode::kCall);
-  op.function = function;
-  op.bits = bits;
+  IrOp& op = emit(opcode);
   op.d = d;
   op.a = sources[0];
   op.b = sources[1];
   op.c = sources[2];
+  return op;
 }
 
 void Lowering::emit_mask(std::uint32_t d, std::uint32_t a, unsigned bits) {

@@ -101,6 +101,7 @@ class Lowering {
 
   /// d and operands a, b as the instruction has them; b as an immediate where it is one.
   void emit_binary(Opcode rr, Type d_type, Type a_type, Type b_type);
+  IrOp& emit_slots(Opcode opcode, Type type, std::size_t num_sources);
   void emit_function(SlotFunction function, Type type, std::size_t num_sources, std::uint32_t bits = 0);
   void emit_mask(std::uint32_t d, std::uint32_t a, unsigned bits);
   void emit_sign_extend(std::uint32_t d, std::uint32_t a, unsigned from_bits, unsigned to_bits);

@@ -7,7 +7,7 @@
 namespace weightpress::ptxvm {
 
 /// MicroOp::bits of a kMeet operation. Slots: results d and d2, operands a, b, c; e: the member mask of warp
-/// operations. Barriers: a the barrier's number, b the number of threads (kAllThreads in `target`: all), c
+/// operations. Barriers: a the barrier's number, b the number of threads (not with kCountsAllThreads), c
 /// the predicate.
 enum class MeetingKind : std::uint8_t {
   kShuffleUp,

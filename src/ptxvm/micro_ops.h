@@ -159,5 +159,6 @@ struct MicroOp {
   std::uint32_t bits = 0;                  ///< what functions want to know besides
   SlotFunction function = nullptr;
 };
+static_assert(sizeof(void*) != 8 || sizeof(MicroOp) == 64, "a line of the cache");
 
 }  // namespace weightpress::ptxvm

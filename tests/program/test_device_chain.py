@@ -76,11 +76,6 @@ class DeviceChain(unittest.TestCase):
         self.assertFalse(device["usable"])
         self.assertIn("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", device["problem"])
 
-    def test_a_bit_that_flips_in_the_result(self):
-        problems = [devices(FLIP_AT=1, SEED=seed)["devices"][0]["problem"] for seed in range(1, 4)]
-        for problem in problems:  # most bits of the device hold nothing that is read again
-            self.assertTrue(not problem or "wrong results" in problem, problem)
-
     def test_every_failure_in_turn_is_told(self):
         _, lines = self.trace()
         totals = next(line for line in lines if line["op"] == "totals")

@@ -47,7 +47,7 @@ class Devices(unittest.TestCase):
 
     def test_a_driver_without_the_calls(self):
         shutil.copy(os.environ["WEIGHTPRESS_DRIVER_WITHOUT_CALLS"], self.folder / "libcuda.so.1")
-        self.assert_no_driver(devices("--json", libraries=self.folder), "too old", "cuInit", "11.2")
+        self.assert_no_driver(devices("--json", libraries=self.folder), "too old", "cuInit", "newer")
 
     def test_arguments(self):
         self.assertEqual(devices("now").returncode, 2)

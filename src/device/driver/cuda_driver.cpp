@@ -54,8 +54,7 @@ std::string CudaDriver::load() {
 #define WP_CUDA_FIND(member, symbol)                                                    \
   calls_.member = reinterpret_cast<decltype(calls_.member)>(::dlsym(library, #symbol)); \
   if (calls_.member == nullptr)                                                         \
-    return "the NVIDIA driver is too old: it does not know " #symbol                    \
-           " (CUDA 11.2 is the oldest that would do)";
+    return "the NVIDIA driver is too old: it does not know " #symbol ": install a newer one";
   WP_CUDA_CALLS(WP_CUDA_FIND)
 #undef WP_CUDA_FIND
   Dl_info info{};
