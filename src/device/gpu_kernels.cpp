@@ -22,8 +22,9 @@ GpuKernels::GpuKernels(const Gpu& gpu) {
   for (const EmbeddedImage& image : embedded_images())
     if (image.arch != 0 && runs_on(image.arch)) best = std::max(best, image.arch);
   if (best == 0) notes_.push_back("there is no cubin for " + own);
-  for (const int arch : {best, 0}) {
-    if (arch == 0 && best == 0 && !modules_.empty()) break;
+  std::vector<int> candidates = {0};
+  if (best != 0) candidates.insert(candidates.begin(), best);
+  for (const int arch : candidates) {
     const std::string name = arch != 0 ? "cubin for " + sm(arch) : "PTX";
     try {
       std::vector<GpuModule> modules;

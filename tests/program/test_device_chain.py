@@ -75,6 +75,8 @@ class DeviceChain(unittest.TestCase):
         (device,) = devices(DRIVER_VERSION=9000)["devices"]  # PTX 6.0
         self.assertFalse(device["usable"])
         self.assertIn("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", device["problem"])
+        (device,) = devices(DRIVER_VERSION=9000, COMPUTE="11.0")["devices"]  # no cubin fits: the PTX is tried, once
+        self.assertEqual(device["problem"].count("CUDA_ERROR_UNSUPPORTED_PTX_VERSION"), 1, device["problem"])
 
     def test_every_failure_in_turn_is_told(self):
         _, lines = self.trace()
