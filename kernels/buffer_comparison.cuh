@@ -10,7 +10,7 @@
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_reduce.cuh>
 
-#include "kernels/kernel_policy.h"
+#include "kernels/compare_policy.h"
 
 namespace weightpress::device {
 

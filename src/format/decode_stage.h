@@ -11,7 +11,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 
 #include "format/df11_constants.h"
 
@@ -55,10 +57,13 @@ struct DecodeArguments {
 class DecodeCompletion {
  public:
   explicit DecodeCompletion(const DecodeStatus& status) : status_(status) {}
-  DecodeStatus wait() const { return status_; }
+  explicit DecodeCompletion(std::function<DecodeStatus()> wait) : wait_(std::move(wait)) {}
+  /// Once. Throws what a device that fails makes of it.
+  DecodeStatus wait() const { return wait_ ? wait_() : status_; }
 
  private:
   DecodeStatus status_;
+  std::function<DecodeStatus()> wait_;
 };
 
 /// What src/host and src/device offer. An object serves one caller at a time. Arguments and what they point

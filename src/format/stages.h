@@ -10,7 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 
 #include "format/codebook.h"
 #include "format/histogram.h"
@@ -35,11 +37,14 @@ struct StageStatus {
 class Completion {
  public:
   explicit Completion(StageStatus status) : status_(status) {}
-  /// Waits until the stage's outputs are complete.
-  StageStatus wait() const { return status_; }
+  /// wait: waits until the stage's outputs are complete, and completes what is to be done by the host.
+  explicit Completion(std::function<StageStatus()> wait) : wait_(std::move(wait)) {}
+  /// Waits until the stage's outputs are complete. Once. Throws what a device that fails makes of it.
+  StageStatus wait() const { return wait_ ? wait_() : status_; }
 
  private:
   StageStatus status_;
+  std::function<StageStatus()> wait_;
 };
 
 // ---- histogram

@@ -34,14 +34,19 @@ df11::Completion HostStages::chunk_starts(const df11::ChunkStartsArguments& argu
             static_cast<std::uint32_t>(arguments.position.first_weight + i);
         ++chunk;
       }
-      bit += arguments.codebook->lengths[df11::exponent_of(arguments.weights[i])];
+      const std::uint32_t length = arguments.codebook->lengths[df11::exponent_of(arguments.weights[i])];
+      if (length == 0) {  // no weight that was counted
+        bit = ~std::uint64_t{0};
+        break;
+      }
+      bit += length;
     }
     changed[segment] = bit != next.first_bit || chunk != end_chunk;
   }
   for (std::uint64_t segment = 0; segment < segments; ++segment) {
     if (changed[segment] != 0) return df11::Completion({df11::StageCode::kSourceChanged, segment});
   }
-  return df11::Completion({});
+  return df11::Completion(df11::StageStatus{});
 }
 
 }  // namespace weightpress::host

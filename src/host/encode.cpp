@@ -132,7 +132,7 @@ df11::Completion HostStages::encode(const df11::EncodeArguments& arguments) {
   }
   *arguments.border = joiner.carried();
   if (arguments.position.is_last) write_unit_end(arguments, places.back(), *arguments.border);
-  return df11::Completion({});
+  return df11::Completion(df11::StageStatus{});
 }
 
 }  // namespace weightpress::host

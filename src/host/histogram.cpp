@@ -50,7 +50,7 @@ df11::Completion HostStages::histogram(const df11::HistogramArguments& arguments
     const std::uint64_t count = std::min(arguments.segment_weights, arguments.weights.size() - first);
     arguments.histograms[segment] = count_segment(arguments.weights.subspan(first, count));
   }
-  return df11::Completion({});
+  return df11::Completion(df11::StageStatus{});
 }
 
 }  // namespace weightpress::host

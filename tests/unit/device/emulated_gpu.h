@@ -1,0 +1,70 @@
+// GPUs for unit tests: the stages of src/device on the emulated driver (tests/cuda_driver).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/driver/gpu.h"
+#include "device/gpu_kernels.h"
+#include "device/gpu_stages.h"
+
+namespace weightpress::device {
+
+/// One at a time in a process.
+class EmulatedGpu {
+ public:
+  /// WEIGHTPRESS_CUDA_<name> = value: tests/cuda_driver/README.md.
+  class Variables {
+   public:
+    using Variable = std::pair<std::string, std::string>;
+    Variables() = default;
+    // Not a vector, which {"A", "B"} could also mean as a range.
+    Variables(std::initializer_list<Variable> list) : list_(list) {}
+    void set_default(const std::string& name, const std::string& value);
+    std::vector<Variable>::const_iterator begin() const { return list_.begin(); }
+    std::vector<Variable>::const_iterator end() const { return list_.end(); }
+
+   private:
+    std::vector<Variable> list_;
+  };
+
+  /// The driver, started anew. Unless the variables say otherwise: with all checks (races, memory that
+  /// nothing has written, barriers; bounds are always checked), each of which makes the launch fail.
+  explicit EmulatedGpu(const Variables& variables = {});
+  ~EmulatedGpu();
+  EmulatedGpu(const EmulatedGpu&) = delete;
+  EmulatedGpu& operator=(const EmulatedGpu&) = delete;
+
+  const Gpu& gpu() const { return *gpu_; }
+  const GpuKernels& kernels() const { return *kernels_; }
+  GpuStages& stages() { return *stages_; }
+
+  /// What the interpreter counted of one launch: ptxvm::Counters.
+  struct KernelRun {
+    std::string name;
+    std::uint64_t lane_instructions = 0;
+    std::uint64_t global_load_sectors = 0, global_store_sectors = 0;  ///< of 32 bytes
+    std::uint64_t shared_instructions = 0, shared_bank_words = 0;
+    std::uint64_t atomic_instructions = 0, atomic_lanes = 0;
+
+    KernelRun& operator+=(const KernelRun& other);
+    double bank_factor() const;
+    double lanes_per_address() const;
+  };
+  /// Gives everything back and ends the driver. The launches so far, in order.
+  std::vector<KernelRun> end();
+
+ private:
+  std::vector<std::string> names_;
+  std::filesystem::path trace_;
+  std::unique_ptr<Gpu> gpu_;
+  std::unique_ptr<GpuKernels> kernels_;
+  std::unique_ptr<GpuStages> stages_;
+};
+
+}  // namespace weightpress::device
