@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include <cub/block/block_scan.cuh>
+#include <cub/warp/warp_reduce.cuh>
 
 #include "format/bf16_fields.h"
 #include "kernels/df11_policy.h"
@@ -393,6 +394,7 @@ class ChunkDecoder {
     const auto* const source = reinterpret_cast<const std::uint16_t*>(p_.d_source) + base;
     auto* const weights = reinterpret_cast<std::uint16_t*>(p_.d_weights) + base;
     std::uint32_t different = 0;
+    std::uint64_t source_sum = 0;
     for (std::uint32_t i = threadIdx.x * kOutputWeights; i < end; i += Kernel::kThreads * kOutputWeights) {
       if (i >= begin && i + kOutputWeights <= end) {
         const uint2 exponents = *reinterpret_cast<const uint2*>(s_.exponents + i);
@@ -403,17 +405,32 @@ class ChunkDecoder {
           const uint4 expected = *reinterpret_cast<const uint4*>(source + i);
           different |= (joined.x ^ expected.x) | (joined.y ^ expected.y) | (joined.z ^ expected.z) |
                        (joined.w ^ expected.w);
+          source_sum += std::uint64_t{expected.x} + expected.y + (std::uint64_t{expected.z} + expected.w);
         }
         if (p_.d_weights != 0) *reinterpret_cast<uint4*>(weights + i) = joined;
       } else {  // the chunk's first or last eight
         for (std::uint32_t k = i < begin ? begin : i; k < i + kOutputWeights && k < end; ++k) {
           const std::uint16_t joined = df11::join_bf16(s_.exponents[k], sign_mantissa[k]);
-          if (p_.d_source != 0) different |= joined ^ source[k];
+          if (p_.d_source != 0) {
+            different |= joined ^ source[k];
+            source_sum += std::uint32_t{source[k]} << (16 * (k % 2));
+          }
           if (p_.d_weights != 0) weights[k] = joined;
         }
       }
     }
+    if (p_.d_source != 0) add_source_sum(source_sum);
     return different == 0;
+  }
+
+  /// All threads.
+  __device__ void add_source_sum(std::uint64_t sum) const {
+    typename cub::WarpReduce<std::uint64_t>::TempStorage storage;  // empty: shuffles
+    sum = cub::WarpReduce<std::uint64_t>(storage).Sum(sum);
+    if (threadIdx.x % kLanes != 0) return;
+    auto* const result = reinterpret_cast<typename Kernel::Result*>(p_.d_result);
+    atomicAdd(reinterpret_cast<unsigned long long*>(&result->source_sum),
+              static_cast<unsigned long long>(sum));
   }
 
   const Parameters& p_;

@@ -2,6 +2,7 @@
 #include "kernels/df11_histogram.cuh"
 #include "kernels/df11_segment_encoder.cuh"
 #include "kernels/df11_segment_places.cuh"
+#include "kernels/small_copy.cuh"
 
 namespace weightpress::device {
 
@@ -41,6 +42,12 @@ extern "C" __global__ void __launch_bounds__(ChunkStartsKernel::kThreads,
   static_assert(sizeof(RunPlacesStorage) <= ChunkStartsKernel::kMaxStaticSharedBytes);
   __shared__ RunPlacesStorage places;
   SegmentEncoder<EncodeKernel, false>(parameters, places, nullptr).run();
+}
+
+extern "C" __global__ void __launch_bounds__(SmallCopyKernel::kThreads,
+                                             SmallCopyKernel::kMinBlocksOfMultiprocessor)
+    wp_small_copy(const __grid_constant__ SmallCopyKernel::Parameters parameters) {
+  small_copy<SmallCopyKernel>(parameters);
 }
 
 }  // namespace weightpress::device

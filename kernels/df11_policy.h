@@ -182,6 +182,9 @@ struct DecodeKernel {
     static constexpr std::uint64_t kNone = ~std::uint64_t{0};
     std::uint64_t first_fault = kNone;    ///< the lowest chunk of the unit that is not as it should be
     std::uint64_t kernel_never_ends = 0;  ///< 1: the official kernel would not end in the unit's last chunk
+    /// Of the source's weights that were compared, if there is one: each, shifted by 16 bits where its place
+    /// from d_source on is odd. Whoever has read them on the host can tell whether these were the same.
+    std::uint64_t source_sum = 0;
   };
 
   struct Parameters {

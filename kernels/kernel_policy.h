@@ -4,12 +4,13 @@
 
 #include "kernels/compare_policy.h"
 #include "kernels/df11_policy.h"
+#include "kernels/small_copy_policy.h"
 
 namespace weightpress::device {
 
 inline constexpr std::array kKernels = {describe<CompareKernel>(),     describe<HistogramKernel>(),
                                         describe<SegmentBitsKernel>(), describe<SegmentOffsetsKernel>(),
                                         describe<EncodeKernel>(),      describe<ChunkStartsKernel>(),
-                                        describe<DecodeKernel>()};
+                                        describe<DecodeKernel>(),      describe<SmallCopyKernel>()};
 
 }  // namespace weightpress::device

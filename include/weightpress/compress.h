@@ -61,6 +61,11 @@ struct CompressOptions {
   /// counts.
   bool verify = true;
   int num_threads = 0;  ///< 0: as many as the machine has; the bytes do not depend on it
+  /// "cpu"; "cuda" or "cuda:N": a GPU, and kDeviceFailed if it cannot be used or fails; "auto": the first GPU
+  /// that can be used, and the CPU if there is none or it fails. The bytes do not depend on it.
+  std::string device = "cpu";
+  /// Of the GPU's memory, at most; 0: nine tenths of what is free. Longer units go through it in slabs.
+  std::uint64_t vram_bytes = 0;
   /// Bounds the resident memory of the whole process, whatever it holds before (the program also keeps the
   /// allocator from holding on to blocks: src/cli/main.cpp); 0: 60% of what is free. The bytes do not depend
   /// on it. kOutOfMemory if it is too little; the message names the smallest value.
@@ -71,6 +76,8 @@ struct CompressOptions {
   /// Called once before anything is read but headers, with what is settled by then: definition, why,
   /// also_fits, layout, notes, dropped.
   std::function<void(const CompressReport&)> on_planned = {};
+  /// Called with a sentence when a GPU fails and the CPU goes on.
+  std::function<void(const std::string&)> on_warning = {};
 };
 
 /// A unit and something that has to be said about it.
@@ -142,6 +149,10 @@ struct CompressReport {
   std::uint64_t output_bytes = 0;       ///< all files
   double seconds = 0;
   int num_threads = 0;
+  std::string device;      ///< "cpu", or e.g. "cuda:0 (NVIDIA H200, cubin for sm_90)"; what was used last
+  std::string why_device;  ///< a clause
+  /// What read everything back: "host decoder", "wp_decode" (a kernel, in the GPU's memory); empty: nothing.
+  std::string verifier;
   std::uint64_t peak_memory_bytes = 0;  ///< of the process so far; 0 where the system does not tell
   std::vector<UnitRemark> remarks;      ///< units whose bytes are not the official ones
   std::vector<UnitRemark> kept_units;   ///< with keep_unencodable

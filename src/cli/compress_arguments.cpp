@@ -74,6 +74,13 @@ const char* phase_name(CompressPhase phase) {
   return "finishing";
 }
 
+std::uint64_t size_of(const char* option, const std::string& text) {
+  if (const auto bytes = job::parse_size(text)) return *bytes;
+  throw Error(ErrorCode::kUsage,
+              std::string(option) + " " + model::in_quotes(text) +
+                  " is no size: it must be like 512M or 4G (K, M, G, T are powers of 1024)");
+}
+
 }  // namespace
 
 void add_compress_options(CLI::App& command, CompressArguments& arguments) {
@@ -84,8 +91,15 @@ void add_compress_options(CLI::App& command, CompressArguments& arguments) {
   command.add_option("--layout", options.layout, "files that are written (default: the definition's)")
       ->check(CLI::IsMember({"transformers", "diffusers", "diffusers-single", "comfyui"}))
       ->option_text("LAYOUT");
-  add_machine_options(command, arguments.run, options.num_threads,
-                      "CPU threads (default: all); the bytes stay the same");
+  command
+      .add_option("--device", arguments.run.device,
+                  "auto: the first GPU that can be used, else the CPU; the bytes stay the same")
+      ->option_text("auto|cpu|cuda|cuda:N");
+  add_threads_option(command, options.num_threads, "CPU threads (default: all); the bytes stay the same");
+  command
+      .add_option("--vram", arguments.vram,
+                  "memory of the GPU, e.g. 4G (default: nine tenths of what is free)")
+      ->option_text("SIZE");
   command
       .add_option("--ram", arguments.ram,
                   "memory of the whole process, e.g. 512M (default: 60% of what is free)")
@@ -108,15 +122,9 @@ CompressOptions& settled_options(CompressArguments& arguments) {
   CompressOptions& options = arguments.options;
   options.luts = arguments.luts == "safe" ? LutFill::kSafe : LutFill::kCompat;
   options.verify = !arguments.fast;
-  if (arguments.ram) {
-    const auto bytes = job::parse_size(*arguments.ram);
-    if (!bytes) {
-      throw Error(ErrorCode::kUsage,
-                  "--ram " + model::in_quotes(*arguments.ram) +
-                      " is no size: it must be like 512M or 4G (K, M, G, T are powers of 1024)");
-    }
-    options.ram_bytes = *bytes;
-  }
+  options.device = arguments.run.device;
+  if (arguments.ram) options.ram_bytes = size_of("--ram", *arguments.ram);
+  if (arguments.vram) options.vram_bytes = size_of("--vram", *arguments.vram);
   return options;
 }
 
@@ -134,7 +142,10 @@ void PlanPrinter::attach(CompressOptions& options) {
     num_notes_ = report.notes.size();
     num_dropped_ = report.dropped.size();
     print_plan(report);
-    if (arguments_.run.verbose) print_memory(report.memory);
+    if (arguments_.run.verbose) {
+      note("device: " + report.device + ", since " + report.why_device);
+      print_memory(report.memory);
+    }
   };
 }
 

@@ -18,7 +18,7 @@ namespace weightpress::cli {
 struct CompressArguments {
   CompressOptions options;
   std::string luts = "compat";
-  std::optional<std::string> ram;
+  std::optional<std::string> ram, vram;
   RunOptions run;
   std::filesystem::path report;
   bool safe = false;

@@ -37,12 +37,14 @@ void print_summary(const CompressReport& report, const CompressArguments& argume
         format_bytes(report.source_bytes) + "\n" + "output       " + format_bytes(report.output_bytes) +
         ", " + percent(report.output_bytes, report.source_bytes) + " of the source\n" + "units only   " +
         format_bytes(report.unit_source_bytes) + " to " + format_bytes(report.unit_output_bytes) + ", " +
-        bits + " bits a weight\n" + "time         " + std::to_string(report.seconds).substr(0, 5) +
-        " s on the CPU with " + std::to_string(report.num_threads) + " threads, " +
-        format_rate(report.source_bytes, report.seconds) + " of source, " +
+        bits + " bits a weight\n" + "time         " + std::to_string(report.seconds).substr(0, 5) + " s on " +
+        (report.device == "cpu" ? "the CPU" : report.device) + " with " + std::to_string(report.num_threads) +
+        " threads, " + format_rate(report.source_bytes, report.seconds) + " of source, " +
         format_bytes(report.peak_memory_bytes) + " of memory\n" +
-        (arguments.fast ? "" : "verified     every unit was read back and compared\n") + "written to   " +
-        model::escaped_for_terminal(arguments.options.output.string()) + "\n");
+        (report.verifier.empty()
+             ? ""
+             : "verified     every unit was read back and compared (" + report.verifier + ")\n") +
+        "written to   " + model::escaped_for_terminal(arguments.options.output.string()) + "\n");
 }
 
 /// Says what is wrong if the report cannot be written, beside whatever else the run has to say.
@@ -67,6 +69,10 @@ int run(CompressArguments& arguments) {
   ProgressPrinter progress(arguments.run.progress_mode());
   PlanPrinter plan(arguments);
   plan.attach(options);
+  options.on_warning = [&](const std::string& warning) {
+    progress.clear();
+    note(warning);
+  };
   CompressProgress last;
   using Clock = std::chrono::steady_clock;
   show_progress_of(options, progress, [&, sampled = Clock::now()](const CompressProgress& state) mutable {

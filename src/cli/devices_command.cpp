@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -63,7 +64,11 @@ std::string as_text(const DevicesReport& report) {
   }
   text += "cpu      " + model::escaped_for_terminal(report.cpu) + ", " + std::to_string(report.cpu_threads) +
           " threads\n";
-  return text + "used     the CPU by every command: those that use a GPU are not built yet\n";
+  const auto usable = std::find_if(report.devices.begin(), report.devices.end(),
+                                   [](const DeviceReport& device) { return device.problem.empty(); });
+  if (usable == report.devices.end()) return text + "used     the CPU by every command\n";
+  return text + "used     cuda:" + std::to_string(usable->number) +
+         " by compress and estimate, the CPU by other commands\n";
 }
 
 }  // namespace

@@ -51,6 +51,10 @@ int run(CompressArguments& arguments) {
   PlanPrinter plan(arguments);
   plan.attach(options);
   show_progress_of(options, progress);
+  options.on_warning = [&](const std::string& warning) {
+    progress.clear();
+    note(warning);
+  };
   const SizeEstimate result = [&] {
     try {
       return estimate(options);

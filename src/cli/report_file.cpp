@@ -40,7 +40,10 @@ void write_options(JsonWriter& json, const ReportInput& input) {
       .member("keep-unencodable", options.keep_unencodable);
   json.member("cast-to-bf16", options.cast_to_bf16).member("with-config", options.with_config);
   json.member("hashes", options.hashes).member("force", options.force);
-  json.member("resume", options.resume).member("ram", options.ram_bytes).end_object();
+  json.member("resume", options.resume)
+      .member("ram", options.ram_bytes)
+      .member("vram", options.vram_bytes)
+      .end_object();
 }
 
 void write_units(JsonWriter& json, const CompressReport& report) {
@@ -185,7 +188,9 @@ void write_report(const fs::path& path, const ReportInput& input, const Compress
   }
   json.end_array()
       .member("layout", report.layout)
-      .member("device", "cpu")
+      .member("device", report.device)
+      .member("why_device", report.why_device)
+      .member("verifier", report.verifier)
       .member("threads", report.num_threads);
   json.member("units", report.num_units).member("kept_tensors", report.num_kept_tensors);
   json.member("source_bytes", report.source_bytes).member("output_bytes", report.output_bytes);

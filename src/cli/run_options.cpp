@@ -13,11 +13,15 @@ ProgressPrinter::Mode RunOptions::progress_mode() const {
   return progress == "plain" ? Mode::kPlain : Mode::kAuto;
 }
 
+void add_threads_option(CLI::App& command, int& num_threads, const char* text) {
+  command.add_option("--threads", num_threads, text)->check(CLI::Range(1, 1024))->option_text("N");
+}
+
 void add_machine_options(CLI::App& command, RunOptions& run, int& num_threads, const char* threads_text) {
-  command.add_option("--device", run.device, "cpu is the only one yet, so auto is cpu")
+  command.add_option("--device", run.device, "the CPU is the only one yet, so auto is cpu")
       ->check(CLI::IsMember({"auto", "cpu"}))
       ->option_text("auto|cpu");
-  command.add_option("--threads", num_threads, threads_text)->check(CLI::Range(1, 1024))->option_text("N");
+  add_threads_option(command, num_threads, threads_text);
 }
 
 void add_progress_options(CLI::App& command, RunOptions& run, const char* quiet_text) {

@@ -7,32 +7,90 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "model/text.h"
 
 namespace weightpress::cli {
+namespace {
+
+struct SelftestArguments {
+  bool compare = false;
+  SelftestComparisonOptions comparison;
+};
+
+int finish(std::size_t num_passed, std::size_t num_failed, const std::string& what = {}) {
+  print(std::to_string(num_passed) + " passed, " + std::to_string(num_failed) + " failed" + what + "\n");
+  return num_failed == 0 ? kExitDone : kExitCorrupt;
+}
+
+int run_cases(int num_threads) {
+  std::size_t failed = 0;
+  const std::vector<SelftestCase> cases = run_selftest(num_threads);
+  for (const SelftestCase& test : cases) {
+    failed += test.passed ? 0 : 1;
+    print((test.passed ? "ok      " : "FAILED  ") + test.name + (test.passed ? "" : ": " + test.problem) +
+          "\n");
+  }
+  return finish(cases.size() - failed, failed);
+}
+
+int run_comparison(const SelftestComparisonOptions& options) {
+  std::size_t failed = 0;
+  const SelftestComparison comparison = compare_selftest_paths(options);
+  for (const SelftestPath& path : comparison.paths) {
+    const std::string name = model::escaped_for_terminal(path.name);
+    const bool is_first = &path == &comparison.paths.front();
+    failed += path.problems.empty() ? 0 : 1;
+    if (path.problems.empty())
+      print("ok      " + name + (is_first ? ": read by the slow decoder" : "") + "\n");
+    for (const std::string& problem : path.problems)
+      print("FAILED  " + name + ": " + model::escaped_for_terminal(problem) + "\n");
+    if (path.num_units < comparison.num_units)
+      print("        " + name + ": given up after " + std::to_string(path.num_units) + " units\n");
+  }
+  for (const std::string& path : comparison.not_run)
+    print("not run " + model::escaped_for_terminal(path) + "\n");
+  return finish(comparison.paths.size() - failed, failed,
+                ": paths, with " + std::to_string(comparison.num_units) + " units (" +
+                    std::to_string(options.num_random_units) + " random ones of seed " +
+                    std::to_string(options.seed) + ")");
+}
+
+}  // namespace
 
 void add_selftest_command(CLI::App& app, Action& action) {
-  auto threads = std::make_shared<int>(0);
+  auto arguments = std::make_shared<SelftestArguments>();
+  SelftestComparisonOptions& comparison = arguments->comparison;
   CLI::App* command = app.add_subcommand("selftest", "Check the codec of this machine on built-in units");
-  command->add_option("--threads", *threads, "CPU threads (default: all)")
+  command->add_option("--threads", comparison.num_threads, "CPU threads (default: all)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
+  CLI::Option* const compare =
+      command->add_flag("--compare", arguments->compare, "every path, CPU and GPUs, byte by byte");
+  command
+      ->add_option("--units", comparison.num_random_units,
+                   "random units besides the built-in ones (default: 100)")
+      ->check(CLI::Range(0, 1'000'000))
+      ->type_name("N")
+      ->needs(compare);
+  command->add_option("--seed", comparison.seed, "of the random units (default: 1)")
+      ->type_name("S")
+      ->needs(compare);
+  command->add_option("--max-weights", comparison.max_weights, "of a unit (default: 100000)")
+      ->check(CLI::Range(1, 100'000'000))
+      ->type_name("N")
+      ->needs(compare);
   command->footer(
-      "Example:\n  weightpress selftest\n\n"
+      "Example:\n  weightpress selftest --compare\n\n"
       "Built-in units are encoded and read back by two decoders that share no code with the encoder,\n"
-      "one of them slow, window by window as the official kernel does. Exit codes: 0 all passed, 1 something "
-      "failed.");
-  command->callback([threads, &action] {
-    action = [threads] {
-      int failed = 0;
-      const std::vector<SelftestCase> cases = run_selftest(*threads);
-      for (const SelftestCase& test : cases) {
-        failed += !test.passed;
-        print((test.passed ? "ok      " : "FAILED  ") + test.name + (test.passed ? "" : ": " + test.problem) +
-              "\n");
-      }
-      print(std::to_string(cases.size() - static_cast<std::size_t>(failed)) + " passed, " +
-            std::to_string(failed) + " failed\n");
-      return failed == 0 ? kExitDone : kExitCorrupt;
+      "one of them slow, window by window as the official kernel does. With --compare these and random ones "
+      "go\n"
+      "through every path that this machine has: all must make the same bytes, read the same weights, and "
+      "find\n"
+      "the same faults. Exit codes: 0 all passed, 1 something failed.");
+  command->callback([arguments, &action] {
+    action = [arguments] {
+      return arguments->compare ? run_comparison(arguments->comparison)
+                                : run_cases(arguments->comparison.num_threads);
     };
   });
 }

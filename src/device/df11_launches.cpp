@@ -22,7 +22,8 @@ Df11Launches::Df11Launches(const GpuKernels& kernels)
       segment_offsets_(kernels.find(SegmentOffsetsKernel::kEntry)),
       encode_(kernels.find(EncodeKernel::kEntry)),
       chunk_starts_(kernels.find(ChunkStartsKernel::kEntry)),
-      decode_(kernels.find(DecodeKernel::kEntry)) {}
+      decode_(kernels.find(DecodeKernel::kEntry)),
+      small_copy_(kernels.find(SmallCopyKernel::kEntry)) {}
 
 void Df11Launches::histogram(const Stream& stream, const HistogramKernel::Parameters& parameters) const {
   launch<HistogramKernel>(stream, histogram_,
@@ -52,6 +53,12 @@ void Df11Launches::chunk_starts(const Stream& stream, const ChunkStartsKernel::P
 
 void Df11Launches::decode(const Stream& stream, const DecodeKernel::Parameters& parameters) const {
   launch<DecodeKernel>(stream, decode_, parameters.num_chunks, parameters);
+}
+
+void Df11Launches::small_copy(const Stream& stream, CUdeviceptr d_to, CUdeviceptr d_from,
+                              std::uint64_t bytes) const {
+  assert(bytes % 4 == 0);
+  launch<SmallCopyKernel>(stream, small_copy_, 1, {d_to, d_from, bytes / 4});
 }
 
 }  // namespace weightpress::device

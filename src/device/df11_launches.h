@@ -5,6 +5,7 @@
 #include "device/driver/gpu.h"
 #include "device/gpu_kernels.h"
 #include "kernels/df11_policy.h"
+#include "kernels/small_copy_policy.h"
 
 namespace weightpress::device {
 
@@ -20,9 +21,11 @@ class Df11Launches {
   void encode(const Stream& stream, const EncodeKernel::Parameters& parameters) const;
   void chunk_starts(const Stream& stream, const ChunkStartsKernel::Parameters& parameters) const;
   void decode(const Stream& stream, const DecodeKernel::Parameters& parameters) const;
+  /// A few kilobytes, a multiple of 4 bytes.
+  void small_copy(const Stream& stream, CUdeviceptr d_to, CUdeviceptr d_from, std::uint64_t bytes) const;
 
  private:
-  Kernel histogram_, segment_bits_, segment_offsets_, encode_, chunk_starts_, decode_;
+  Kernel histogram_, segment_bits_, segment_offsets_, encode_, chunk_starts_, decode_, small_copy_;
 };
 
 }  // namespace weightpress::device

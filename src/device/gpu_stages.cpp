@@ -26,12 +26,27 @@ static_assert(EncodeStatusWord::kOk == ~std::uint64_t{0} && DecodeKernel::Result
 
 }  // namespace
 
-CUdeviceptr GrowingDeviceBuffer::get(const Gpu& gpu, std::uint64_t bytes) {
-  if (bytes > buffer_.size_bytes()) {
-    buffer_ = {};  // first, so that both need not fit
-    buffer_ = DeviceBuffer(gpu, bytes + bytes / 16);
-  }
-  return buffer_.get();
+df11::StageStatus encode_status(std::uint64_t status_word, std::uint64_t num_segments) {
+  if (status_word == EncodeStatusWord::kOk) return {};
+  if ((status_word & 0xFF) != EncodeStatusWord::kSourceChanged || status_word >> 8 >= num_segments)
+    throw_nonsense("status " + std::to_string(status_word) + " of " + std::to_string(num_segments) +
+                   " segments");
+  return {df11::StageCode::kSourceChanged, status_word >> 8};
+}
+
+df11::DecodeStatus decode_status(const DecodeKernel::Result& result, std::uint64_t first_chunk,
+                                 std::uint64_t num_chunks) {
+  const bool is_known = result.first_fault == DecodeKernel::Result::kNone ||
+                        (result.first_fault >= first_chunk && result.first_fault - first_chunk < num_chunks);
+  if (!is_known || result.kernel_never_ends > 1)
+    throw_nonsense("a fault in chunk " + std::to_string(result.first_fault) + " of chunks " +
+                   std::to_string(first_chunk) + " to " + std::to_string(first_chunk + num_chunks - 1) +
+                   ", " + std::to_string(result.kernel_never_ends));
+  df11::DecodeStatus status;
+  status.ok = result.first_fault == DecodeKernel::Result::kNone;
+  if (!status.ok) status.chunk = result.first_fault;
+  status.kernel_ends = !status.ok || result.kernel_never_ends == 0;
+  return status;
 }
 
 /// What the stages after the histogram begin with.
@@ -151,14 +166,6 @@ void GpuStages::enqueue_segment_offsets(const SlabInput& slab, const df11::Strea
                        sizeof(std::uint64_t));
 }
 
-df11::StageStatus GpuStages::encode_status(std::uint64_t num_segments) const {
-  const std::uint64_t status = returned().status;
-  if (status == EncodeStatusWord::kOk) return {};
-  if ((status & 0xFF) != EncodeStatusWord::kSourceChanged || status >> 8 >= num_segments)
-    throw_nonsense("status " + std::to_string(status) + " of " + std::to_string(num_segments) + " segments");
-  return {df11::StageCode::kSourceChanged, status >> 8};
-}
-
 df11::Completion GpuStages::chunk_starts(const df11::ChunkStartsArguments& arguments) {
   call([&] {
     EncodeKernel::Parameters parameters;
@@ -176,7 +183,7 @@ df11::Completion GpuStages::chunk_starts(const df11::ChunkStartsArguments& argum
   });
   return df11::Completion([this, num_segments = arguments.histograms.size()] {
     wait();
-    return encode_status(num_segments);
+    return encode_status(returned().status, num_segments);
   });
 }
 
@@ -231,7 +238,7 @@ df11::Completion GpuStages::encode(const df11::EncodeArguments& arguments) {
   return df11::Completion([this, num_segments = arguments.histograms.size(), border = arguments.border,
                            is_last = position.is_last, last_length] {
     wait();
-    const df11::StageStatus status = encode_status(num_segments);
+    const df11::StageStatus status = encode_status(returned().status, num_segments);
     if (status.code != df11::StageCode::kOk) return status;
     *border = {};
     if (is_last) return status;
@@ -273,18 +280,7 @@ df11::DecodeCompletion GpuStages::decode(const df11::DecodeArguments& arguments)
   return df11::DecodeCompletion(
       [this, first = arguments.first_chunk, count = arguments.positions.size() - 1] {
         wait();
-        const DecodeKernel::Result& result = returned().decoded;
-        const bool is_known = result.first_fault == DecodeKernel::Result::kNone ||
-                              (result.first_fault >= first && result.first_fault - first < count);
-        if (!is_known || result.kernel_never_ends > 1)
-          throw_nonsense("a fault in chunk " + std::to_string(result.first_fault) + " of chunks " +
-                         std::to_string(first) + " to " + std::to_string(first + count - 1) + ", " +
-                         std::to_string(result.kernel_never_ends));
-        df11::DecodeStatus status;
-        status.ok = result.first_fault == DecodeKernel::Result::kNone;
-        if (!status.ok) status.chunk = result.first_fault;
-        status.kernel_ends = !status.ok || result.kernel_never_ends == 0;
-        return status;
+        return decode_status(returned().decoded, first, count);
       });
 }
 

@@ -14,24 +14,20 @@
 #include "device/df11_launches.h"
 #include "device/driver/gpu.h"
 #include "device/gpu_kernels.h"
+#include "device/growing_device_buffer.h"
 #include "format/decode_stage.h"
 #include "format/stages.h"
 
 namespace weightpress::device {
 
-/// Device memory that grows as it is needed; what it held is gone then.
-class GrowingDeviceBuffer {
- public:
-  /// Aligned to 256. bytes: 0 is allowed.
-  CUdeviceptr get(const Gpu& gpu, std::uint64_t bytes);
-
- private:
-  DeviceBuffer buffer_;
-};
-
 /// Segments of so many weights are a whole number of the encoder's tiles with the look into the next segment:
 /// none is nearly empty. The bytes do not depend on it.
 inline constexpr std::uint64_t kGpuSegmentWeights = 8 * EncodeKernel::kTileWeights - kGroupBits;
+
+/// What the kernels' status words say; throws Error (kDeviceFailed) if no kernel can have written them.
+df11::StageStatus encode_status(std::uint64_t status_word, std::uint64_t num_segments);
+df11::DecodeStatus decode_status(const DecodeKernel::Result& result, std::uint64_t first_chunk,
+                                 std::uint64_t num_chunks);
 
 class GpuStages final : public df11::Df11Stages, public df11::Df11DecodeStage {
  public:
@@ -66,7 +62,6 @@ class GpuStages final : public df11::Df11Stages, public df11::Df11DecodeStage {
   CUdeviceptr copy_in(GrowingDeviceBuffer& buffer, std::span<const T> values, std::uint64_t slack_bytes = 0);
   void enqueue_segment_offsets(const SlabInput& slab, const df11::StreamLayout* layout,
                                EncodeKernel::Parameters& parameters);
-  df11::StageStatus encode_status(std::uint64_t num_segments) const;
 
   const Gpu& gpu_;
   Df11Launches launches_;

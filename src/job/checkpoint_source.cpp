@@ -77,6 +77,13 @@ std::size_t CheckpointSource::tensor_of(std::uint64_t index) const {
 }
 
 void CheckpointSource::read(std::uint64_t first, std::span<std::uint16_t> weights) {
+  // Read again in other pieces than before, a piece may begin with what is counted already.
+  if (first < counted_weights_ && weights.size() > counted_weights_ - first) {
+    const std::uint64_t counted = counted_weights_ - first;
+    read(first, weights.first(counted));
+    read(first + counted, weights.subspan(counted));
+    return;
+  }
   // BF16 words are read as they lie in the file; the format and the machine are little-endian.
   const bool is_first_time = first == counted_weights_;
   if (is_first_time) counted_weights_ += weights.size();

@@ -259,7 +259,7 @@ class CompressJob : private job::Compression {
   /// Returns false if the unit is kept.
   bool write_shard(std::size_t unit_index, job::Output& output) {
     const model::Unit& unit = plan_.assignment.units[unit_index];
-    const auto planned = plan_unit(unit, CompressPhase::kCompressing);
+    const auto planned = plan_unit(unit_index, CompressPhase::kCompressing);
     if (!planned) {
       progress_.total_bytes -= 2 * unit.num_weights;  // its tensors are copied with the rest
       progress_.total_bytes += kept_bytes(unit.tensors);
@@ -268,7 +268,7 @@ class CompressJob : private job::Compression {
     read_ahead(unit_index + 1);  // while this one is encoded
     auto file = make_unit_file(output.file(model::unit_file_name(unit.name)), *planned);
     create(*file, output);
-    write_unit(*planned, *file, 0);
+    write_unit(*planned, unit_index, *file, 0);
     copy_tensors(*file);
     finish_file(std::move(file));
     return true;
@@ -283,13 +283,18 @@ class CompressJob : private job::Compression {
       job::check_free_space(options_.output, output, file->file_bytes() - there);
     create(*file, output);
     progress_.units_done = 0;
+    upcoming_ = [&](std::size_t u) {
+      const bool is_written = past_.written(planned[u]->unit.name) != nullptr;
+      return is_written ? nullptr : planned[u].get();
+    };
     for (std::size_t u = 0; u < planned.size(); ++u) {
       begin_unit(planned[u]->unit, CompressPhase::kCompressing);
-      write_unit(*planned[u], *file, u);
+      write_unit(*planned[u], u, *file, u);
       planned[u].reset();
       if (file->unhashed_bytes() >= hash_batch_bytes())
         job::TensorFile::hash_written(std::array{file.get()}, num_threads_);
     }
+    upcoming_ = {};
     copy_tensors(*file);
     finish_file(std::move(file));
     finish_files();
@@ -298,7 +303,8 @@ class CompressJob : private job::Compression {
   // ---- parts of both
 
   /// Writes a unit, or finds it written by an earlier run.
-  void write_unit(PlannedUnit& unit, job::TensorFile& file, std::size_t number) {
+  /// number: of the unit in the file.
+  void write_unit(PlannedUnit& unit, std::size_t unit_index, job::TensorFile& file, std::size_t number) {
     const job::WrittenRecord* past = unit.is_from_past ? past_.written(unit.unit.name) : nullptr;
     if (past != nullptr && past->verified == options_.verify && file.takes_over_unit(number, *past)) {
       ++report_.resumed_units;
@@ -307,7 +313,7 @@ class CompressJob : private job::Compression {
       progress_.bytes_done += bytes;
       progress_.bytes_resumed += bytes;
     } else {
-      encode(unit, file, number);
+      encode(unit, unit_index, file, number);
       file.end_unit(number);
       journal_->append(job::written_line(unit.unit.name, file.record_of(number)));
     }
@@ -317,7 +323,42 @@ class CompressJob : private job::Compression {
   }
 
   /// Writes a unit and, unless that is not wanted, reads it back through the decoder and compares.
-  void encode(PlannedUnit& unit, job::TensorFile& file, std::size_t number) {
+  void encode(PlannedUnit& unit, std::size_t unit_index, job::TensorFile& file, std::size_t number) {
+    if (uses_gpu()) {
+      try {
+        encode_on_gpu(unit, unit_index, file, number);
+        return;
+      } catch (const job::GpuFailure& failure) {
+        give_up_gpu(failure);
+      }
+    }
+    const bool in_slabs = slab_stages_ != nullptr && slab_stages_->uses_gpu();
+    try {
+      encode_on_host(unit, file, number);
+    } catch (const Error& error) {
+      // Not before the CPU finds so too.
+      const bool may_be_the_gpu =
+          error.code() == ErrorCode::kVerificationFailed || error.code() == ErrorCode::kSourceChanged;
+      if (!in_slabs || !may_be_the_gpu || !slab_stages_->uses_gpu()) throw;
+      give_up_gpu({error.details()});
+      encode_on_host(unit, file, number);
+    }
+  }
+
+  /// The same, by a GPU, which also reads back.
+  void encode_on_gpu(PlannedUnit& unit, std::size_t unit_index, job::TensorFile& file, std::size_t number) {
+    feed_all(unit, unit_index);
+    unit.on_gpu->encode(unit.plan, file.sink(number), options_.verify, [&] {
+      feed_ahead(unit_index);
+      encode_ahead(unit_index);
+    });
+    leave_gpu(unit);
+    check_source(unit, false);
+    if (is_single_file()) on_slab()(unit.unit.num_weights);
+  }
+
+  /// The same by the CPU, or by the GPU in slabs; read back from the file.
+  void encode_on_host(PlannedUnit& unit, job::TensorFile& file, std::size_t number) {
     std::optional<job::UnitVerifier> verifier;
     job::UnitCompressor::OnWritten on_written;
     if (options_.verify) {
@@ -338,14 +379,17 @@ class CompressJob : private job::Compression {
         unit.plan, file.sink(number), counts ? on_slab() : job::UnitCompressor::OnSlab(), on_written);
     const bool is_changed = !encoded && encoded.error().code == ErrorCode::kSourceChanged;
     if (!encoded && !(unit.is_from_past && is_changed)) throw Error(encoded.error());
-    if (unit.is_from_past && (is_changed || unit.source.source_hash() != unit.source_hash)) {
-      throw Error(
-          ErrorDetails{.code = ErrorCode::kSourceChanged,
-                       .message = "unit " + in_quotes(unit.unit.name) +
-                                  ": its weights are not those that an earlier run has counted, though "
-                                  "size and time of the source are the same",
-                       .unit = unit.unit.name});
-    }
+    check_source(unit, is_changed);
+  }
+
+  /// Of a unit whose plan is an earlier run's.
+  static void check_source(const PlannedUnit& unit, bool is_changed) {
+    if (!unit.is_from_past || (!is_changed && unit.source.source_hash() == unit.source_hash)) return;
+    throw Error(ErrorDetails{.code = ErrorCode::kSourceChanged,
+                             .message = "unit " + in_quotes(unit.unit.name) +
+                                        ": its weights are not those that an earlier run has counted, though "
+                                        "size and time of the source are the same",
+                             .unit = unit.unit.name});
   }
 
   static Unexpected not_verified(const model::Unit& unit, const job::UnitFault& fault) {

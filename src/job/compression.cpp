@@ -42,6 +42,9 @@ constexpr std::uint64_t kMaxHeldOfCached = std::uint64_t{128} << 20;
 
 // More than the disk brings while a unit is encoded, and less than a page cache that is short would drop
 // again.
+// Slabs of the next unit that are given to a GPU before the host waits for the counts of this one; and how
+// far it looks for units to begin.
+constexpr int kSlabsAhead = 4, kUnitsAhead = 16;
 constexpr std::uint64_t kMaxReadAheadBytes = std::uint64_t{256} << 20;
 
 }  // namespace
@@ -61,6 +64,7 @@ bool Compression::is_single_file() const {
 // ---- before a weight is read
 
 void Compression::settle() {
+  device_ = choose_device(options_.device);
   settle_units();
   make_config();
   plan_memory_use();
@@ -217,6 +221,30 @@ std::uint64_t Compression::lists_bytes() const {
   return bytes;
 }
 
+/// What a GPU's driver takes of the host's memory is in use already. Where that leaves too little, the CPU
+/// does the work, unless the GPU was asked for.
+MemoryPlan Compression::plan_memory_beside_gpu(MemoryRequest request) {
+  if (device_.gpu) {
+    MemoryRequest beside = request;
+    beside.held_weights = 0;  // units stay in the GPU's memory
+    auto plan = job::plan_memory(beside);
+    if (plan) return *plan;
+    if (device_.is_required) {
+      throw Error(plan.error().code,
+                  plan.error().message + " (with the GPU's driver, which is in it; --device cpu needs less)");
+    }
+    device_.gpu.reset();
+    device_.why = device_.name + " leaves too little of the memory that may be used";
+    device_.name = "cpu";
+    request.resident_bytes = resident_memory_bytes();
+    plan = job::plan_memory(request);
+    if (plan) return *plan;
+    throw Error(plan.error().code,
+                plan.error().message + " (a GPU's driver was loaded before; --device cpu needs less)");
+  }
+  return job::plan_memory(request).value();
+}
+
 void Compression::plan_memory_use() {
   const int wanted_threads = host::usable_num_threads(options_.num_threads);
   const FreeMemory free = find_free_memory();
@@ -244,11 +272,11 @@ void Compression::plan_memory_use() {
   // fresh memory; one that it cannot keep would come from the disk twice.
   const bool is_cached = free.bytes / 3 >= checkpoint_.total_bytes();
   if (is_cached) request.held_weights = std::min(request.held_weights, kMaxHeldOfCached);
-  memory_ = job::plan_memory(request).value();
+  memory_ = plan_memory_beside_gpu(request);
   num_threads_ = memory_.num_threads;
   compressor_options_.slab_weights = memory_.slab_weights;
   compressor_options_.times = &times_;
-  stages_ = std::make_unique<host::HostStages>(num_threads_);
+  make_stages();
   held_ = std::make_unique<HeldWeights>(memory_.held_bytes);
   report_.memory.ram_bytes = memory_.ram_bytes;
   report_.memory.needed_bytes = memory_.needed_bytes;
@@ -260,6 +288,114 @@ void Compression::plan_memory_use() {
   }
 }
 
+void Compression::make_stages() {
+  report_.device = device_.name;
+  report_.why_device = device_.why;
+  if (purpose_ == Purpose::kWrite && options_.verify) report_.verifier = "host decoder";
+  if (!device_.gpu || plan_.assignment.units.empty()) {
+    stages_ = std::make_unique<host::HostStages>(num_threads_);
+    return;
+  }
+  auto stages = std::make_unique<StagesOfEither>(device_.gpu->stages(), num_threads_,
+                                                 [this](const GpuFailure& failure) { give_up_gpu(failure); });
+  slab_stages_ = stages.get();
+  stages_ = std::move(stages);
+  device::UnitPipelineSizes sizes;
+  for (const model::Unit& unit : plan_.assignment.units)
+    sizes.longest_unit_weights = std::max(sizes.longest_unit_weights, unit.num_weights);
+  // Pinned memory takes the place of the slab's buffers.
+  sizes.host_bytes = 4 * memory_.slab_weights;
+  sizes.device_bytes = options_.vram_bytes;
+  try {
+    pipeline_ = device_.gpu->make_pipeline(sizes);
+    upcoming_ = [this](std::size_t unit_index) { return begin_ahead(unit_index); };
+    if (!report_.verifier.empty()) report_.verifier = "wp_decode";
+  } catch (const Error& error) {
+    give_up_gpu({error.details()});
+  }
+}
+
+// ---- a GPU
+
+void Compression::begin_on_gpu(PlannedUnit& unit) {
+  unit.on_gpu = std::make_unique<GpuUnit>(*pipeline_, unit.source, &times_);
+  units_on_gpu_.push_back(&unit);
+}
+
+void Compression::leave_gpu(PlannedUnit& unit) {
+  unit.on_gpu.reset();
+  std::erase(units_on_gpu_, &unit);
+}
+
+void Compression::feed_all(PlannedUnit& unit, std::size_t /*unit_index*/) {
+  if (!unit.on_gpu) {
+    // Units that were begun for later make way, the last one first.
+    while (!pipeline_->has_room()) leave_gpu(*units_on_gpu_.back());
+    begin_on_gpu(unit);
+  }
+  while (!unit.on_gpu->has_all()) unit.on_gpu->feed();
+}
+
+/// In the order in which units are planned.
+Compression::PlannedUnit* Compression::begin_ahead(std::size_t unit_index) {
+  const model::Unit& unit = plan_.assignment.units[unit_index];
+  if (past_.planned(unit.name) != nullptr || past_.kept(unit.name) != nullptr) return nullptr;
+  std::unique_ptr<PlannedUnit>& ahead = ahead_[unit_index];
+  if (!ahead) ahead = std::make_unique<PlannedUnit>(unit, *this);
+  return ahead.get();
+}
+
+void Compression::feed_ahead(std::size_t unit_index) {
+  const std::size_t end =
+      std::min(plan_.assignment.units.size(), unit_index + 1 + static_cast<std::size_t>(kUnitsAhead));
+  for (std::size_t next = unit_index + 1; next < end && uses_gpu(); ++next) {
+    PlannedUnit* const unit = upcoming_(next);
+    if (unit == nullptr) continue;
+    if (!unit->on_gpu) {
+      if (!pipeline_->has_room()) return;
+      begin_on_gpu(*unit);
+    }
+    if (unit->on_gpu->has_all()) continue;
+    unit->on_gpu->feed();
+    return;
+  }
+}
+
+void Compression::encode_ahead(std::size_t unit_index) {
+  if (unit_index + 1 >= plan_.assignment.units.size() || !pipeline_->can_encode()) return;
+  PlannedUnit* const next = upcoming_(unit_index + 1);
+  if (next == nullptr || !next->on_gpu || !next->on_gpu->has_all() || next->on_gpu->is_encoding()) return;
+  // In single-file layouts the plan is there.
+  if (is_single_file()) {
+    next->on_gpu->begin_encoding(next->plan, options_.verify);
+  } else if (const auto plan = next->on_gpu->plan(next->name, compressor_options_.coding, next->counts);
+             plan && *plan) {
+    next->on_gpu->begin_encoding(**plan, options_.verify);
+  }
+}
+
+void Compression::give_up_gpu(const GpuFailure& failure) {
+  const bool is_short_of_memory = failure.error.code == ErrorCode::kOutOfMemory;
+  if (is_short_of_memory && !slab_stages_->uses_gpu()) {
+    while (!units_on_gpu_.empty()) leave_gpu(*units_on_gpu_.back());
+    pipeline_.reset();
+    slab_stages_->use_gpu();
+    report_.notes.push_back("units go through the GPU in slabs: " + failure.error.message);
+    if (!report_.verifier.empty()) report_.verifier = "host decoder";
+    return;
+  }
+  const std::string what = device_.name + ": " + failure.error.message;
+  if (device_.is_required) throw Error(ErrorCode::kDeviceFailed, what);
+  while (!units_on_gpu_.empty()) leave_gpu(*units_on_gpu_.back());
+  pipeline_.reset();
+  slab_stages_->give_up_gpu();
+  const std::string warning = "the GPU failed, and the CPU goes on: " + what;
+  report_.device = "cpu";
+  report_.why_device = what;
+  if (!report_.verifier.empty()) report_.verifier = "host decoder";
+  if (options_.on_warning) options_.on_warning(warning);
+}
+
 // ---- units
 
 Compression::PlannedUnit::PlannedUnit(model::Unit planned_unit, Compression& job)
@@ -268,13 +404,44 @@ Compression::PlannedUnit::PlannedUnit(model::Unit planned_unit, Compression& job
       source(job.checkpoint_, job.plan_.view, unit, job.num_threads_, job.journal_ != nullptr),
       compressor(name, source, *job.stages_, job.buffers_, job.compressor_options_) {}
 
-std::unique_ptr<Compression::PlannedUnit> Compression::plan_unit(const model::Unit& unit,
+Result<df11::UnitPlan> Compression::count_and_plan(PlannedUnit& unit, std::size_t unit_index) {
+  if (uses_gpu()) {
+    try {
+      feed_all(unit, unit_index);
+      // So that the copies go on while the host waits for the counts.
+      for (int slab = 0; slab < kSlabsAhead; ++slab) feed_ahead(unit_index);
+      if (auto plan = unit.on_gpu->plan(unit.name, compressor_options_.coding, unit.counts)) {
+        ++report_.memory.units_held;
+        on_slab()(unit.unit.num_weights);
+        // Another pass writes it.
+        if (is_single_file() || purpose_ == Purpose::kEstimate) leave_gpu(unit);
+        return std::move(*plan);
+      }
+    } catch (const GpuFailure& failure) {
+      give_up_gpu(failure);
+    }
+    leave_gpu(unit);
+  }
+  unit.compressor.hold(held_->take(unit.unit.num_weights));
+  ++(unit.compressor.is_held() ? report_.memory.units_held : report_.memory.units_streamed);
+  Result<df11::UnitPlan> plan = unit.compressor.plan(on_slab());
+  unit.counts = unit.compressor.counts();
+  return plan;
+}
+
+std::unique_ptr<Compression::PlannedUnit> Compression::plan_unit(std::size_t unit_index,
                                                                  CompressPhase phase) {
+  const model::Unit& unit = plan_.assignment.units[unit_index];
   if (const std::string* reason = past_.kept(unit.name); reason != nullptr && options_.keep_unencodable) {
     keep_or_throw(unit, {.code = ErrorCode::kUnsupportedDtype, .message = *reason, .unit = unit.name});
     return nullptr;
   }
-  auto planned = std::make_unique<PlannedUnit>(unit, *this);
+  std::unique_ptr<PlannedUnit> planned;
+  if (const auto begun = ahead_.extract(unit_index)) {
+    planned = std::move(begun.mapped());
+  } else {
+    planned = std::make_unique<PlannedUnit>(unit, *this);
+  }
   begin_unit(unit, phase);
   if (!is_single_file()) held_->clear();
   if (const PlannedRecord* past = past_.planned(unit.name)) {
@@ -288,10 +455,9 @@ std::unique_ptr<Compression::PlannedUnit> Compression::plan_unit(const model::Un
     }
   }
   if (!planned->is_from_past) {
-    planned->compressor.hold(held_->take(unit.num_weights));
-    ++(planned->compressor.is_held() ? report_.memory.units_held : report_.memory.units_streamed);
-    Result<df11::UnitPlan> plan = planned->compressor.plan(on_slab());
+    Result<df11::UnitPlan> plan = count_and_plan(*planned, unit_index);
     if (!plan) {
+      leave_gpu(*planned);
       keep_or_throw(unit, located(std::move(plan.error()), unit, planned->source));
       if (journal_ != nullptr) journal_->append(kept_line(unit.name, kept_units_.back().reasons.front()));
       return nullptr;
@@ -300,8 +466,8 @@ std::unique_ptr<Compression::PlannedUnit> Compression::plan_unit(const model::Un
     planned->source_hash = planned->source.source_hash();
     cast_counts_ += planned->source.cast_counts();
     if (journal_ != nullptr) {
-      journal_->append(planned_line(
-          unit.name, {planned->compressor.counts(), planned->source.cast_counts(), planned->source_hash}));
+      journal_->append(
+          planned_line(unit.name, {planned->counts, planned->source.cast_counts(), planned->source_hash}));
     }
   }
   account(*planned);
@@ -325,7 +491,7 @@ std::vector<std::unique_ptr<Compression::PlannedUnit>> Compression::plan_all_uni
   std::vector<std::unique_ptr<PlannedUnit>> planned;
   std::vector<std::size_t> kept;
   for (std::size_t u = 0; u < plan_.assignment.units.size(); ++u) {
-    auto next = plan_unit(plan_.assignment.units[u], CompressPhase::kPlanning);
+    auto next = plan_unit(u, CompressPhase::kPlanning);
     if (!next) {
       kept.push_back(u);
       continue;
@@ -471,7 +637,7 @@ void Compression::begin_report() {
   report_.why = plan_.why;
   for (const model::AlsoFits& other : plan_.also_fits)
     report_.also_fits.push_back({other.name, other.same_bytes, other.difference});
-  report_.notes = plan_.notes;
+  report_.notes.insert(report_.notes.begin(), plan_.notes.begin(), plan_.notes.end());
   for (const model::DroppedTensor& dropped : plan_.view.dropped)
     report_.dropped.push_back({checkpoint_.tensors()[dropped.source_index].name, dropped.reason});
   report_.layout = plan_.definition.layout;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +15,8 @@
 
 #include "host/host_stages.h"
 #include "job/checkpoint_source.h"
+#include "job/device_choice.h"
+#include "job/gpu_unit.h"
 #include "job/held_weights.h"
 #include "job/journal.h"
 #include "job/journal_records.h"
@@ -20,6 +24,7 @@
 #include "job/model_plan.h"
 #include "job/output_record.h"
 #include "job/stage_times.h"
+#include "job/stages_of_either.h"
 #include "job/tensor_file.h"
 #include "job/unit_compressor.h"
 #include "model/checkpoint.h"
@@ -49,7 +54,9 @@ class Compression {
     UnitCompressor compressor;
     df11::UnitPlan plan;
     std::uint64_t source_hash = 0;
-    bool is_from_past = false;  // the plan is that of an earlier run
+    bool is_from_past = false;        // the plan is that of an earlier run
+    UnitCounts counts;                // that the plan follows from, unless it is from the past
+    std::unique_ptr<GpuUnit> on_gpu;  // its weights are there, or on their way
   };
 
   // ---- before a weight is read
@@ -62,7 +69,7 @@ class Compression {
   // ---- units
 
   /// Reads and counts a unit, or takes what an earlier run has counted. nullptr: it is kept.
-  std::unique_ptr<PlannedUnit> plan_unit(const model::Unit& unit, CompressPhase phase);
+  std::unique_ptr<PlannedUnit> plan_unit(std::size_t unit_index, CompressPhase phase);
   /// Asks the system to read a unit ahead, so that disk and processors work at once.
   void read_ahead(std::size_t unit_index) const;
   /// All of plan_unit() in order; then those that are kept are out of the assignment.
@@ -75,6 +82,20 @@ class Compression {
                                                const std::vector<std::unique_ptr<PlannedUnit>>& units) const;
   /// weightpress.json.
   std::string make_record() const;
+
+  // ---- a GPU
+
+  bool uses_gpu() const { return pipeline_ != nullptr; }
+  /// All weights of a unit to the GPU, those that are not there yet. Throws GpuFailure.
+  void feed_all(PlannedUnit& unit, std::size_t unit_index);
+  void leave_gpu(PlannedUnit& unit);
+  /// One slab of the next unit after `unit_index` that is not there yet. Throws GpuFailure.
+  void feed_ahead(std::size_t unit_index);
+  /// The unit after `unit_index` begins to be encoded, if its weights are there. Throws GpuFailure.
+  void encode_ahead(std::size_t unit_index);
+  /// A GPU without enough memory goes on with units in slabs. After anything else, or a second time, the CPU
+  /// takes over, with a warning. Throws Error if the GPU was asked for.
+  void give_up_gpu(const GpuFailure& failure);
 
   // ---- progress and report
 
@@ -93,7 +114,14 @@ class Compression {
   // Once memory is planned.
   int num_threads_ = 1;
   MemoryPlan memory_;
-  std::unique_ptr<host::HostStages> stages_;
+  std::unique_ptr<df11::Df11Stages> stages_;
+  DeviceChoice device_;
+  StagesOfEither* slab_stages_ = nullptr;           // stages_, if there is a GPU
+  std::unique_ptr<device::UnitPipeline> pipeline_;  // nullptr: no GPU, or units are too long for it
+  /// The unit of that number, if its weights will be wanted on the GPU; else nullptr.
+  std::function<PlannedUnit*(std::size_t)> upcoming_;
+  std::map<std::size_t, std::unique_ptr<PlannedUnit>> ahead_;  // begun before their turn
+  std::vector<PlannedUnit*> units_on_gpu_;
   std::unique_ptr<HeldWeights> held_;
   SlabBuffers buffers_;
   UnitCompressorOptions compressor_options_;
@@ -114,6 +142,11 @@ class Compression {
   void check_header_size() const;
   void make_config();
   void plan_memory_use();
+  MemoryPlan plan_memory_beside_gpu(MemoryRequest request);
+  void make_stages();
+  PlannedUnit* begin_ahead(std::size_t unit_index);
+  void begin_on_gpu(PlannedUnit& unit);
+  Result<df11::UnitPlan> count_and_plan(PlannedUnit& unit, std::size_t unit_index);
   std::uint64_t lists_bytes() const;
   void begin_report();
   void drop_tied_duplicate();

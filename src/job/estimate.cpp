@@ -39,7 +39,7 @@ class EstimateJob : private job::Compression {
   void estimate_folder() {
     std::vector<std::size_t> kept;
     for (std::size_t u = 0; u < plan_.assignment.units.size(); ++u) {
-      if (const auto planned = plan_unit(plan_.assignment.units[u], CompressPhase::kPlanning)) {
+      if (const auto planned = plan_unit(u, CompressPhase::kPlanning)) {
         add(make_unit_file({}, *planned)->file_bytes());
       } else {
         kept.push_back(u);

@@ -1,12 +1,17 @@
 // include/weightpress/selftest.h: built-in units through the codec and back, through the slow decoder and the
-// fast one.
+// fast one; and through every path that there is.
+#include <algorithm>
 #include <exception>
 #include <functional>
 
 #include <weightpress/df11.h>
 #include <weightpress/selftest.h>
 
-#include "format/bf16_fields.h"
+#include "device/device_paths.h"
+#include "host/decode.h"
+#include "host/host_stages.h"
+#include "job/selftest_compare.h"
+#include "job/selftest_units.h"
 #include "job/unit_memory.h"
 #include "selftest/slow_decoder.h"
 
@@ -14,32 +19,6 @@ namespace weightpress {
 namespace {
 
 using Words = std::vector<std::uint16_t>;
-
-std::uint64_t mix(std::uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
-  return value ^ (value >> 31);
-}
-
-/// `count` words whose exponent is choose(random bits); sign and mantissa random.
-Words make_words(std::size_t count, const std::function<std::uint32_t(std::uint64_t)>& choose) {
-  Words words(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint64_t random = mix(0x9E3779B97F4A7C15 * (i + 1));
-    words[i] =
-        df11::join_bf16(static_cast<std::uint8_t>(choose(random >> 8)), static_cast<std::uint8_t>(random));
-  }
-  return words;
-}
-
-/// Exponents as a normal distribution has them: halved in number with each step below the largest.
-std::uint32_t weight_like(std::uint64_t random) {
-  return 121u - static_cast<std::uint32_t>(__builtin_ctzll(random | std::uint64_t{1} << 40));
-}
-
-std::uint32_t rare_outliers(std::uint64_t random) {
-  return random % 10 == 0 ? static_cast<std::uint32_t>(random / 10 % 200) + 20 : weight_like(random / 2048);
-}
 
 std::string check(const Words& words, LutFill fill, int num_threads) {
   const Df11Unit unit = compress_df11_unit(words, {.luts = fill, .num_threads = num_threads});
@@ -52,27 +31,54 @@ std::string check(const Words& words, LutFill fill, int num_threads) {
   return {};
 }
 
+/// The CPU's paths, which are always there.
+struct HostPath {
+  explicit HostPath(int num_threads)
+      : name("cpu, " + std::to_string(num_threads) + (num_threads == 1 ? " thread" : " threads")),
+        stages(num_threads),
+        decode_stage(num_threads) {}
+
+  job::CodecPath path() { return {.name = name, .stages = &stages, .decode_stage = &decode_stage}; }
+
+  const std::string name;
+  host::HostStages stages;
+  host::HostDecodeStage decode_stage;
+};
+
+void add_host_paths(HostPath& one, HostPath& many, std::vector<job::CodecPath>& paths) {
+  paths.push_back(one.path());
+  if (many.name != one.name) {
+    paths.push_back(many.path());
+    paths.back().segment_weights = 1021;  // or there would be no work for more than two of them
+  }
+  paths.push_back(one.path());
+  paths.back().name += ", in pieces";
+  paths.back().in_pieces = true;
+}
+
+/// A GPU as a path that takes units whole, and one that takes them in pieces.
+void add_gpu_paths(device::GpuPath& gpu, const std::string& name, std::vector<job::CodecPath>& paths) {
+  job::CodecPath path{.name = name,
+                      .stages = &gpu.stages(),
+                      .decode_stage = &gpu.decode_stage(),
+                      .segment_weights = gpu.segment_weights(),
+                      .use = [&gpu] { gpu.use(); }};
+  paths.push_back(path);
+  path.name += ", in pieces";
+  path.in_pieces = true;
+  paths.push_back(std::move(path));
+}
+
 }  // namespace
 
 std::vector<SelftestCase> run_selftest(int num_threads) {
-  const std::vector<std::pair<std::string, Words>> units = {
-      {"one weight", Words{0x3C00}},
-      {"one exponent", make_words(1'000, [](std::uint64_t) { return 120u; })},
-      {"zeros", Words(200'000, 0)},
-      {"weight-like, one window and a bit", make_words(40, weight_like)},
-      {"weight-like, several chunks", make_words(300'001, weight_like)},
-      {"every exponent that can be stored", make_words(100'000, [](std::uint64_t r) { return r % 240; })},
-      {"nine in ten pruned",
-       make_words(250'000, [](std::uint64_t r) { return r % 10 ? 0 : weight_like(r / 16); })},
-      {"outliers over 200 exponents", make_words(250'000, rare_outliers)},
-  };
   std::vector<SelftestCase> cases;
-  for (const auto& [name, words] : units) {
+  for (const job::SelftestUnit& unit : job::built_in_units(UINT64_MAX)) {
     for (const LutFill fill : {LutFill::kCompat, LutFill::kSafe}) {
       SelftestCase test;
-      test.name = name + (fill == LutFill::kSafe ? ", safe tables" : "");
+      test.name = unit.name + (fill == LutFill::kSafe ? ", safe tables" : "");
       try {
-        test.problem = check(words, fill, num_threads);
+        test.problem = check(unit.weights, fill, num_threads);
       } catch (const std::exception& error) {
         test.problem = error.what();
       }
@@ -81,6 +87,37 @@ std::vector<SelftestCase> run_selftest(int num_threads) {
     }
   }
   return cases;
+}
+
+bool SelftestComparison::passed() const {
+  return std::ranges::all_of(paths, [](const SelftestPath& path) { return path.problems.empty(); });
+}
+
+SelftestComparison compare_selftest_paths(const SelftestComparisonOptions& options) {
+  SelftestComparison comparison;
+  HostPath one(1), many(host::usable_num_threads(options.num_threads));
+  std::vector<job::CodecPath> paths;
+  add_host_paths(one, many, paths);
+  const device::GpuPaths gpus = device::find_gpu_paths();
+  if (!gpus.why_none.empty()) comparison.not_run.push_back("cuda: " + gpus.why_none);
+  for (const device::GpuPaths::Found& gpu : gpus.found) {
+    if (gpu.path != nullptr) {
+      add_gpu_paths(*gpu.path, gpu.name, paths);
+    } else {
+      comparison.not_run.push_back(gpu.name + ": " + gpu.problem);
+    }
+  }
+
+  job::PathComparison compared(std::move(paths));
+  const auto add = [&](const job::SelftestUnit& unit) {
+    compared.add(unit);
+    ++comparison.num_units;
+  };
+  std::ranges::for_each(job::built_in_units(options.max_weights), add);
+  for (std::uint64_t i = 0; i < options.num_random_units; ++i)
+    add(job::random_unit(options.seed, i, options.max_weights));
+  comparison.paths = compared.outcome();
+  return comparison;
 }
 
 }  // namespace weightpress

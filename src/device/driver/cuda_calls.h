@@ -31,6 +31,7 @@
   X(mem_free, cuMemFree_v2)                                                   \
   X(mem_host_alloc, cuMemHostAlloc)                                           \
   X(mem_free_host, cuMemFreeHost)                                             \
+  X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2)                \
   X(memcpy_htod_async, cuMemcpyHtoDAsync_v2)                                  \
   X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2)                                  \
   X(memcpy_dtod_async, cuMemcpyDtoDAsync_v2)                                  \

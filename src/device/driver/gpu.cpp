@@ -114,11 +114,19 @@ DeviceBuffer::DeviceBuffer(const Gpu& gpu, std::uint64_t bytes) : size_bytes_(by
   memory_ = {memory, gpu.driver().calls().mem_free};
 }
 
-PinnedBuffer::PinnedBuffer(const Gpu& gpu, std::uint64_t bytes) : size_bytes_(bytes) {
+PinnedBuffer::PinnedBuffer(const Gpu& gpu, std::uint64_t bytes) : gpu_(&gpu), size_bytes_(bytes) {
   if (bytes == 0) return;
   void* memory = nullptr;
-  WP_CUDA_CHECK(gpu.driver(), mem_host_alloc, of_bytes(bytes), &memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
+  WP_CUDA_CHECK(gpu.driver(), mem_host_alloc, of_bytes(bytes), &memory, bytes,
+                CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
   memory_ = {memory, gpu.driver().calls().mem_free_host};
+}
+
+CUdeviceptr PinnedBuffer::device_address() const {
+  CUdeviceptr address = 0;
+  if (data() != nullptr)
+    WP_CUDA_CHECK(gpu_->driver(), mem_host_get_device_pointer, of_bytes(size_bytes_), &address, data(), 0);
+  return address;
 }
 
 // ---- modules

@@ -124,8 +124,11 @@ class PinnedBuffer {
   std::uint8_t* data() const { return static_cast<std::uint8_t*>(memory_.get()); }
   std::uint64_t size_bytes() const { return size_bytes_; }
   std::span<std::uint8_t> bytes() const { return {data(), size_bytes_}; }
+  /// By which kernels on the current GPU reach it.
+  CUdeviceptr device_address() const;
 
  private:
+  const Gpu* gpu_ = nullptr;
   std::uint64_t size_bytes_ = 0;
   Owned<void*> memory_;
 };

@@ -1,0 +1,104 @@
+// Units on their way through a GPU: weights in, histogram, codebook from the host, encoding, reading back in
+// place, buffers out. Copies in both directions and kernels of neighbouring units run beside each other. No
+// CUDA header is needed.
+//
+// A unit stays in device memory from its first weight to its last byte, so it crosses the bus once in each
+// direction. All calls throw Error if the GPU fails; then the pipeline is of no more use.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "format/bf16_fields.h"
+#include "format/decode_stage.h"
+#include "format/histogram.h"
+#include "format/stages.h"
+#include "format/unit_plan.h"
+
+namespace weightpress::device {
+
+enum class OutputBuffer : std::uint8_t { kSignMantissa, kEncodedExponent, kGaps, kOutputPositions };
+
+/// A piece of one of a unit's buffers, in pinned memory.
+struct OutputPiece {
+  OutputBuffer buffer = OutputBuffer::kSignMantissa;
+  std::uint64_t offset_bytes = 0;
+  std::span<const std::uint8_t> bytes;
+};
+
+/// Adds weights up, so that any flipped bit shows. Sums of neighbouring ranges add up where the first one's
+/// length is even.
+inline std::uint64_t sum_of_weights(std::span<const std::uint16_t> weights) {
+  std::uint64_t sum = 0;
+  const std::size_t whole = weights.size() / 2 * 2;
+  for (std::size_t i = 0; i < whole; i += 2) sum += weights[i] | std::uint32_t{weights[i + 1]} << 16;
+  return whole == weights.size() ? sum : sum + weights.back();
+}
+
+/// Adds up their exponents, which a histogram of them must give too.
+inline std::uint64_t sum_of_exponents(std::span<const std::uint16_t> weights) {
+  std::uint64_t sum = 0;
+  for (const std::uint16_t weight : weights) sum += df11::exponent_of(weight);
+  return sum;
+}
+
+/// One unit. Given back, with all its work waited for, when it is destroyed.
+class UnitOnGpu {
+ public:
+  virtual ~UnitOnGpu() = default;
+
+  // ---- weights in, in order
+
+  /// Pinned memory for the next weights: [min(those that are left, slab)]; empty: all are in. Waits for a
+  /// slab that is free.
+  virtual std::span<std::uint16_t> next_weights() = 0;
+  /// They are there. Enqueues their copy and their histogram; waits for nothing.
+  virtual void submit() = 0;
+  virtual bool has_all() const = 0;
+
+  /// Once all are in: waits until they are counted.
+  virtual df11::Histogram histogram() = 0;
+  virtual std::uint8_t last_exponent() const = 0;
+
+  // ---- buffers out
+
+  /// Enqueues encoding and, if wanted, decoding with a comparison. The plan must be that of these weights.
+  /// For two units at most: the next one's kernels run while the buffers of the one before are copied out.
+  /// Precondition: UnitPipeline::can_encode().
+  virtual void encode(const df11::UnitPlan& plan, bool verifies) = 0;
+  /// The next piece; those of a buffer come in order, without holes. Waits for it. Its bytes stay until the
+  /// next call. nullopt: that was all. Units are taken out one after the other.
+  virtual std::optional<OutputPiece> next_piece() = 0;
+
+  struct Verdict {
+    df11::StageStatus encoded;
+    // If it was wanted:
+    df11::DecodeStatus decoded;
+    std::uint64_t source_sum =
+        0;  ///< of the weights that were compared: sum_of_weights() of all that were given
+  };
+  /// Waits until both are known. What the pieces hold means nothing before.
+  virtual Verdict verdict() = 0;
+};
+
+struct UnitPipelineSizes {
+  std::uint64_t longest_unit_weights = 0;
+  std::uint64_t host_bytes = 0;    ///< of pinned memory, at most; what is less than a few pages is more
+  std::uint64_t device_bytes = 0;  ///< of the GPU's memory, at most; 0: nine tenths of what is free
+};
+
+class UnitPipeline {
+ public:
+  virtual ~UnitPipeline() = default;
+
+  /// Units that can be under way at once, from first weight to last byte: at least one.
+  virtual int max_units() const = 0;
+  virtual bool has_room() const = 0;    ///< fewer are under way
+  virtual bool can_encode() const = 0;  ///< fewer than two units of those under way are encoded
+  /// Precondition: has_room(). num_weights: at most that of the longest unit.
+  virtual std::unique_ptr<UnitOnGpu> begin_unit(std::uint64_t num_weights) = 0;
+};
+
+}  // namespace weightpress::device

@@ -1,0 +1,62 @@
+// A unit of a model on its way through a GPU: what src/device does with it, between where its weights come
+// from and where its buffers go.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "device/unit_pipeline.h"
+#include "format/unit_plan.h"
+#include "job/stage_times.h"
+#include "job/unit_compressor.h"
+#include "job/unit_counts.h"
+
+namespace weightpress::job {
+
+/// The GPU failed, not the source, the sink or the unit: it is thrown through everything, and the unit begins
+/// anew on the CPU.
+struct GpuFailure {
+  ErrorDetails error;
+};
+
+class GpuUnit {
+ public:
+  /// All that is given must outlive the object. pipeline: has room for a unit. Throws GpuFailure, as all
+  /// members do.
+  GpuUnit(device::UnitPipeline& pipeline, WeightSource& source, StageTimes* times);
+
+  bool has_all() const { return num_fed_ == source_.num_weights(); }
+  /// Reads the next slab and gives it to the GPU. Throws what the source throws.
+  void feed();
+
+  /// Once all are fed; the same result each time. nullopt: it takes a look at the weights, for which a
+  /// UnitCompressor is there (a 1-bit code; exponents that cannot be stored). Errors: those of
+  /// df11::plan_unit().
+  std::optional<Result<df11::UnitPlan>> plan(std::string_view unit, const df11::CodingOptions& coding,
+                                             UnitCounts& counts);
+
+  /// Once all are fed: the GPU begins to make the buffers. Not needed before encode().
+  void begin_encoding(const df11::UnitPlan& plan, bool verifies);
+  bool is_encoding() const { return is_encoding_; }
+  /// Once all are fed: makes the buffers, and reads them back in place if `verifies`. between: called after
+  /// each piece that was written. Weights that are not those of the plan are a GpuFailure too: whether it is
+  /// the source that changed, or the GPU's memory, shows when the CPU does it. Throws what the sink throws.
+  void encode(const df11::UnitPlan& plan, UnitSink& sink, bool verifies,
+              const std::function<void()>& between);
+
+ private:
+  WeightSource& source_;
+  StageTimes* const times_;
+  std::unique_ptr<device::UnitOnGpu> unit_;
+  std::uint64_t num_fed_ = 0;
+  // Of those fed: device::sum_of_weights(), device::sum_of_exponents().
+  std::uint64_t sum_ = 0, sum_of_exponents_ = 0;
+  bool is_planned_ = false, is_encoding_ = false;
+  UnitCounts counts_;
+  std::optional<Result<df11::UnitPlan>> plan_;
+};
+
+}  // namespace weightpress::job

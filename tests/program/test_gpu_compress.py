@@ -1,0 +1,430 @@
+"""`weightpress compress` and `estimate` with --device, through the emulated CUDA driver (tests/cuda_driver).
+
+The files are those of --device cpu whatever the layout, the options, the order in which the GPU works and the memory it has. A
+run that was killed goes on with another device. The times of the emulator's trace show that copies and kernels overlap.
+
+WEIGHTPRESS_SEED, WEIGHTPRESS_COMBINATIONS: of the random combinations, and how many (24). Standard library and numpy only.
+"""
+import ctypes
+import itertools
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import unittest
+
+import numpy as np
+
+import support
+from broken_runs import FILE_LAYOUTS, LAYOUTS, SEED, BrokenRuns, layered_tensors, out_of, partial_of, remove, results
+from sources import floats
+from support import bf16, reference, words, words_of_exponents
+
+EMULATOR = os.environ["WEIGHTPRESS_EMULATED_CUDA"]  # the folder of its libcuda.so.1
+COMBINATIONS = int(os.environ.get("WEIGHTPRESS_COMBINATIONS", "24"))
+NAME = "cuda:0 (weightpress emulated GPU, PTX for compute_75)"
+IN_SLABS = "note: units go through the GPU in slabs: "
+TROUBLES = ("left_over", "context_lost", "device_lost")  # in a trace
+SEGMENT = 8 * 4096 - 512  # weights that one thread block encodes
+
+
+def pruned(seed, count, share=0.7):
+    """Most are zero: their code has one bit, which the plan has to look at the weights for."""
+    found = words(seed, count)
+    found[np.random.Generator(np.random.PCG64(seed)).random(count) < share] = 0
+    return found
+
+
+def of_exponents(seed, count, weights):
+    """exponent by exponent, from 100 on, with these relative weights."""
+    generator = np.random.Generator(np.random.PCG64(seed))
+    share = np.array(weights) / sum(weights)
+    return words_of_exponents(generator.choice(np.arange(100, 100 + len(weights)), count, p=share), generator)
+
+
+def of_every_kind():
+    """Unit embed is normal; head is one weight; units layers.N: long, pruned, of one exponent, two, many."""
+    fibonacci = [1.0, 1.0]
+    while len(fibonacci) < 30:
+        fibonacci.append(fibonacci[-1] + fibonacci[-2])
+    layers = [(words(10, SEGMENT), words(11, 1)), (words(12, 2 * SEGMENT), words(13, 70)),
+              (pruned(14, 6000), pruned(15, 3001)), (np.zeros(5000, "<u2"), np.zeros(1, "<u2")),
+              (of_exponents(16, 4000, [1]), of_exponents(17, 3000, [1, 3])), (words(18, 1), words(19, 1)),
+              (of_exponents(20, 9000, fibonacci), words(21, 100)), (words(22, 511, 3.0), words(23, 5000))]
+    tensors = {"embed.weight": bf16(words(1, 30_011)), "head.weight": bf16(words(2, 1)), "norm.weight": bf16(words(3, 77)),
+               "table": floats("F32", [0.5, 1.25, -3.0]), "step": ("I64", [], bytes(8))}
+    for number, (a, b) in enumerate(layers):
+        tensors |= {f"layers.{number}.a.weight": bf16(a), f"layers.{number}.b.weight": bf16(b),
+                    f"layers.{number}.norm.weight": bf16(words(40 + number, 9))}
+    return tensors
+
+
+class GpuCase(BrokenRuns):
+    def setUp(self):
+        super().setUp()
+        self.wanted = {}
+
+    @staticmethod
+    def settings(libraries=EMULATOR, **settings):
+        """Environment of a run: the emulator's variables without their prefix."""
+        others = [name for name in os.environ if name.startswith("WEIGHTPRESS_CUDA_")]
+        assert not others, f"the environment has {others}"
+        variables = {f"WEIGHTPRESS_CUDA_{name}": str(value) for name, value in settings.items()}
+        return {"LD_LIBRARY_PATH": str(libraries), **variables}
+
+    def fresh_out(self, layout):
+        remove(self.place_of_out)
+        self.place_of_out.mkdir()
+        return out_of(self.place_of_out, layout)
+
+    def want(self, source, layout, *options):
+        """The CPU's files."""
+        key = source, layout, options
+        if key not in self.wanted:
+            self.wanted[key] = self.unbroken(source, layout, "--device", "cpu", *options)
+        return self.wanted[key]
+
+    def run_on_gpu(self, source, layout, *options, settings=None, traced=False):
+        """Returns the finished process, the report, and the trace if it is wanted."""
+        out, report, trace = self.fresh_out(layout), self.work / "report.json", self.work / "trace"
+        more = {"TRACE": trace} if traced else {}
+        trace.write_text("")
+        done = self.compress(source, out, layout, "--report", report, *options, env=self.settings(**more, **(settings or {})))
+        lines = [json.loads(line) for line in trace.read_text().splitlines()] if traced else None
+        return done, json.loads(report.read_text()), lines
+
+    def assert_sound(self, trace):
+        self.assertEqual([line for line in trace if line["op"] in TROUBLES or "failure" in line], [])
+        self.assertTrue(all(line["state"] == "done" for line in trace if "state" in line))
+
+    def assert_pinned(self, trace):
+        copies = [line for line in trace if line["op"] in ("copy_in", "copy_out")]
+        self.assertEqual([line for line in copies if not line["pinned"]], [])
+
+
+class SameFiles(GpuCase):
+    def setUp(self):
+        super().setUp()
+        self.source = support.write_model(self.work / "model", of_every_kind())
+
+    def check(self, source, layout, *options, settings=None, device="cuda", slabs=False, as_options=()):
+        """as_options: that change the files. Files, report and messages are right. Returns the process and the report."""
+        want = self.want(source, layout, *as_options)
+        done, report, trace = self.run_on_gpu(source, layout, "--device", device, *as_options, *options, settings=settings,
+                                              traced=True)
+        self.assert_done(done)
+        self.assert_same(out_of(self.place_of_out, layout), want)
+        self.assertEqual((report["device"], report["status"]), (NAME, "done"))
+        self.assertEqual(report["why_device"], "it was asked for" if device != "auto" else "a GPU that can be used is there")
+        verifier = "" if "--fast" in as_options else "host decoder" if slabs else "wp_decode"
+        self.assertEqual(report["verifier"], verifier)
+        kernels = {line["name"] for line in trace if line["op"] == "kernel"}
+        self.assertIn("wp_encode", kernels)
+        self.assertEqual("wp_decode" in kernels, verifier == "wp_decode")
+        self.assertEqual(IN_SLABS in done.stderr, slabs, done.stderr)
+        self.assertNotIn("the GPU failed", done.stderr)
+        self.assert_sound(trace)
+        if not slabs:
+            self.assert_pinned(trace)
+        return done, report
+
+    def test_of_every_layout(self):
+        for layout in LAYOUTS:
+            with self.subTest(layout=layout):
+                _, report = self.check(self.source, layout, settings={"CHECK": "all"}, device="auto")
+                # The pruned one goes back to the CPU.
+                self.assertEqual(report["memory"]["units_held"] + report["memory"]["units_streamed"], report["units"])
+                self.assertEqual(report["units"], 10)
+
+    def test_by_the_slow_model(self):
+        source = support.write_model(self.work / "layered", layered_tensors(3, 5000))
+        self.check(source, "transformers")
+        self.assertEqual(reference.check(str(source), str(out_of(self.place_of_out, "transformers"))), 0)
+
+    def test_options_that_change_files(self):
+        for options in (["--hashes"], ["--fast"], ["--luts", "safe"], ["--with-config"], ["--hashes", "--fast"]):
+            for layout in ("transformers", "comfyui"):
+                with self.subTest(options=options, layout=layout):
+                    self.check(self.source, layout, as_options=options)
+
+    def test_rounded_tensors(self):
+        generator = np.random.Generator(np.random.PCG64(5))
+        tensors = {"embed.weight": floats("F32", generator.standard_normal(5000) * 0.02), "head.weight": bf16(words(3, 700)),
+                   "norm.weight": floats("F16", [1.0, 0.1])}
+        for layer in range(3):
+            tensors |= {f"layers.{layer}.a.weight": floats("F16", generator.standard_normal(3000) * 0.02),
+                        f"layers.{layer}.b.weight": floats("F32", generator.standard_normal(2000))}
+        source = support.write_model(self.work / "mixed", tensors)
+        for layout in LAYOUTS:
+            with self.subTest(layout=layout):
+                _, report = self.check(source, layout, as_options=["--cast-to-bf16"])
+                out = self.fresh_out(layout)
+                path = self.work / "cpu.json"
+                self.assert_done(self.compress(source, out, layout, "--cast-to-bf16", "--device", "cpu", "--report", path))
+                self.assertEqual(report["cast"], json.loads(path.read_text())["cast"])
+
+    def test_units_that_are_kept(self):
+        tensors = of_every_kind()
+        bad = words(1, 4000)
+        bad[3000] = 0x7F80  # infinity
+        for name in ("layers.1.b.weight", "layers.7.a.weight"):
+            tensors[name] = bf16(bad)
+        tensors["layers.4.a.weight"] = floats("F32", [1.0, 2.0])
+        source = support.write_model(self.work / "infinite", tensors)
+        for layout in LAYOUTS:
+            with self.subTest(layout=layout):
+                _, report = self.check(source, layout, as_options=["--keep-unencodable"])
+                self.assertEqual([unit["unit"] for unit in report["kept_units"]], ["layers.4", "layers.1", "layers.7"])
+        tensors["layers.4.a.weight"] = bf16(words(1, 2))
+        source = support.write_model(self.work / "refused", tensors)
+        for layout in ("transformers", "comfyui"):
+            said = {}
+            for device in ("cpu", "cuda"):
+                out = self.fresh_out(layout)
+                done = self.compress(source, out, layout, "--device", device, "--progress", "none", env=self.settings())
+                self.assertEqual(done.returncode, 2)
+                self.assertFalse(out.exists())
+                said[device] = done.stderr
+            self.assertEqual(said["cuda"], said["cpu"])
+            self.assertTrue(support.mentions(said["cuda"], r"layers\.1\.b\.weight", "weight 3000"), said["cuda"])
+
+    def test_units_longer_than_the_gpus_memory(self):
+        for layout in ("transformers", "diffusers-single"):
+            for seed, vram in ((0, "1M"), (3, "2M")):
+                with self.subTest(layout=layout, vram=vram):
+                    done, report = self.check(self.source, layout, "--vram", vram, slabs=True, settings={"SEED": seed})
+                    self.assertEqual(report["options"]["vram"], int(vram[:-1]) << (20 if vram[-1] == "M" else 10))
+                    self.assertEqual(len([note for note in report["notes"] if "in slabs" in note]), 1)
+        # A card that is nearly full.
+        self.check(self.source, "transformers", settings={"MEMORY": "257M", "CONTEXT_MEMORY": "256M"}, slabs=True)
+
+    def test_a_card_with_no_more_than_vram(self):
+        """Units of long codes: more of them is written than usual."""
+        weights, generator = 1_500_000, np.random.Generator(np.random.PCG64(1))
+        even = words_of_exponents(generator.integers(1, 240, weights), generator)
+        tensors = {f"layers.{layer}.{part}.weight": bf16(even) for layer in range(2) for part in "ab"}
+        support.write_definition(self.definition, {r"layers\.\d+": ["a", "b"]})
+        source = support.write_model(self.work / "even", tensors)
+        options = ("estimate", source, "--arch", self.definition, "--device", "cuda", "--vram", "1M")
+        least = int(re.search(IN_SLABS + r"the longest unit takes (\d+) bytes",
+                              support.run(*options, env={**os.environ, **self.settings(COUNT=0)}).stderr)[1])
+        # Room for both units, with the counts of their segments.
+        vram = (least + 2 * 2 * weights) // 1024 + 128
+        settings = {"CONTEXT_MEMORY": "256M", "MEMORY": f"{vram + 64 + 256 * 1024}K", "COUNT": 0}
+        self.check(source, "transformers", "--vram", f"{vram}K", settings=settings)
+
+    def test_random_combinations(self):
+        choice = random.Random(SEED)
+        for number in range(COMBINATIONS):
+            layout, fixed = choice.choice(LAYOUTS), choice.choice(([], [], ["--hashes"], ["--fast"], ["--luts", "safe"]))
+            settings = {"SEED": choice.randrange(1, 1000), "EAGER_PERCENT": choice.choice((0, 0, 30, 100)),
+                        "THREADS": choice.choice((1, 2))}
+            if choice.random() < 0.2:
+                settings["CHECK"] = "all"
+            vram = choice.choice((None, None, "1M", "2M", "2500K", "4M", "7M", "1G"))
+            options = ["--threads", choice.choice((1, 2, 3))]
+            options += ["--ram", choice.choice(("128M", "300M"))] if choice.random() < 0.5 else []
+            options += ["--vram", vram] if vram else []
+            with self.subTest(number=number, seed=SEED, layout=layout, fixed=fixed, options=options, settings=settings):
+                self.check(self.source, layout, *options, settings=settings, as_options=fixed, slabs=vram in ("1M", "2M"))
+
+    def test_estimate(self):
+        for layout in LAYOUTS:
+            said = {}
+            for device, options in (("cpu", []), ("cuda", []), ("auto", ["--vram", "1M"])):
+                environment = {**os.environ, **self.settings(CHECK="all" if layout == "comfyui" else "")}
+                done = support.run("estimate", self.source, "--arch", self.definition, "--layout", layout, "--json",
+                                   "--device", device, *options, env=environment)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                said[device] = json.loads(done.stdout)
+                for volatile in ("seconds", "peak_memory_bytes"):
+                    del said[device][volatile]
+            self.assertEqual(said["cuda"], said["cpu"], layout)
+            self.assertEqual(said["auto"], said["cpu"], layout)
+            sizes = sum(len(content) for content in self.want(self.source, layout).values())
+            self.assertEqual(said["cuda"]["output_bytes"], sizes)
+
+
+class KilledRuns(GpuCase):
+    """SIGKILL at a chosen write; the same command goes on, on the same device or another."""
+
+    def test_any_device_goes_on(self):
+        self.need_shim()
+        source = support.write_model(self.work / "model", layered_tensors(6, 4000, SEED))
+        choice = random.Random(SEED)
+        killed, went_on = 0, 0
+        for layout, (first, second) in itertools.product(LAYOUTS, (("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda"))):
+            for options in ([], ["--hashes"]):
+                want = self.want(source, layout, *options)
+                out = self.fresh_out(layout)
+                count = self.work / "count"
+                rule = f"write|/{partial_of(out).name}|"
+                self.assert_done(self.compress(source, out, layout, *options, "--device", first, count=count,
+                                               trouble=rule + "1000000|kill", env=self.settings()))
+                calls = int(count.read_text())
+                for call in sorted(choice.sample(range(2, calls + 1), 3)):
+                    action = choice.choice(("kill", "half", "killafter"))
+                    with self.subTest(seed=SEED, layout=layout, options=options, devices=(first, second), call=call,
+                                      action=action):
+                        out = self.fresh_out(layout)
+                        done = self.compress(source, out, layout, *options, "--device", first, trouble=f"{rule}{call}|{action}",
+                                             env=self.settings(SEED=call))
+                        self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
+                        killed += 1
+                        done = self.compress(source, out, layout, *options, "--device", second, env=self.settings(SEED=call))
+                        self.assert_done(done)
+                        went_on += "went on" in done.stderr
+                        self.assert_same(out, want)
+        print(f"seed {SEED}: {killed} kills, {went_on} runs went on with finished units")
+        self.assertGreater(2 * went_on, killed // 2)
+
+
+class Overlap(GpuCase):
+    """Virtual time: what the emulator's engines do when, on a host that never makes them wait."""
+    UNITS, WEIGHTS = 20, 600_000
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        pool = words(SEED, cls.WEIGHTS + cls.UNITS)
+        cls.tensors = {}
+        for unit in range(cls.UNITS):
+            mine = pool[unit:unit + cls.WEIGHTS]
+            cls.tensors |= {f"layers.{unit}.a.weight": bf16(mine[:400_000]),
+                            f"layers.{unit}.b.weight": bf16(mine[400_000:])}
+
+    @staticmethod
+    def spans(trace, engine):
+        return sorted((line["start_ns"], line["end_ns"]) for line in trace if line.get("engine") == engine)
+
+    @staticmethod
+    def both(one, other):
+        """How long both are busy."""
+        total, i, j = 0, 0, 0
+        while i < len(one) and j < len(other):
+            total += max(0, min(one[i][1], other[j][1]) - max(one[i][0], other[j][0]))
+            if one[i][1] < other[j][1]:
+                i += 1
+            else:
+                j += 1
+        return total
+
+    def check(self, layout, passes):
+        support.write_definition(self.definition, {r"layers\.\d+": ["a", "b"]})
+        source = support.write_model(self.work / "equal", self.tensors)
+        done, report, trace = self.run_on_gpu(source, layout, "--device", "cuda", "--threads", 1, traced=True)
+        self.assert_done(done)
+        self.assert_same(out_of(self.place_of_out, layout), self.want(source, layout))
+        self.assert_sound(trace)
+        self.assert_pinned(trace)
+        self.assertEqual(report["verifier"], "wp_decode")
+        spans = {engine: self.spans(trace, engine) for engine in ("copy_in", "compute", "copy_out")}
+        busy = {engine: sum(end - start for start, end in found) for engine, found in spans.items()}
+        end = max(line["end_ns"] for line in trace if "end_ns" in line)
+        print(f"{layout}: {end} ns in all, busy {busy}: {end / max(busy.values()):.3f} times the busiest")
+        weights = self.UNITS * self.WEIGHTS
+        copied = sum(line["bytes"] for line in trace if line["op"] == "copy_in")
+        self.assertLessEqual(copied, 2.1 * passes * weights)
+        self.assertGreaterEqual(copied, 2 * weights)
+        for one, other in itertools.combinations(spans, 2):
+            together = self.both(spans[one], spans[other])
+            self.assertGreaterEqual(together, 0.3 * min(busy[one], busy[other]), f"{one} and {other}: {together} of {busy}")
+        self.assertLessEqual(end, 1.15 * max(busy.values()))
+
+    def test_in_a_folder_weights_cross_the_bus_once(self):
+        self.check("transformers", 1)
+
+    def test_in_a_single_file_twice(self):
+        self.check("comfyui", 2)
+
+
+class Devices(GpuCase):
+    def setUp(self):
+        super().setUp()
+        self.source = support.write_model(self.work / "model", layered_tensors(1, 1000))
+
+    def assert_on_the_cpu(self, why, settings=None, **keywords):
+        """auto takes the CPU and says why; cuda does not."""
+        out = self.fresh_out("transformers")
+        report = self.work / "report.json"
+        environment = self.settings(**keywords, **(settings or {}))
+        done = self.compress(self.source, out, "transformers", "-v", "--report", report, env=environment)
+        self.assert_done(done)
+        self.assertRegex(done.stderr, rf"(?m)^note: device: cpu, since .*{why}")
+        found = json.loads(report.read_text())
+        self.assertEqual((found["device"], found["verifier"]), ("cpu", "host decoder"))
+        self.assertRegex(found["why_device"], why)
+        self.assert_same(out, self.want(self.source, "transformers"))
+        out = self.fresh_out("transformers")
+        self.assertNotIn("device", self.compress(self.source, out, "transformers", "-q", env=environment).stderr)
+        out = self.fresh_out("transformers")
+        done = self.compress(self.source, out, "transformers", "--device", "cuda", env=environment)
+        self.assert_fails(done, 2, r"--device cuda: .*" + why)
+        self.assertFalse(out.exists() or partial_of(out).exists())
+
+    def test_no_driver(self):
+        folder = self.place()
+        (folder / "libcuda.so.1").write_text("not a library")
+        self.assert_on_the_cpu("the NVIDIA driver cannot be loaded", libraries=folder)
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            self.assert_on_the_cpu("driver", libraries=self.place())
+
+    def test_drivers_that_cannot_be_used(self):
+        for settings, why in (({"DEVICES": 0}, "no GPU"), ({"INIT_RESULT": 100}, "no GPU"),
+                              ({"INIT_RESULT": 803}, "SYSTEM_DRIVER_MISMATCH"),
+                              ({"DRIVER_VERSION": 9000}, "UNSUPPORTED_PTX_VERSION"),
+                              ({"MEMORY": "100M", "CONTEXT_MEMORY": "200M"}, "OUT_OF_MEMORY")):
+            with self.subTest(**settings):
+                self.assert_on_the_cpu(why, settings)
+
+    def devices_of(self, device, **settings):
+        """Numbers of the devices that kernels ran on, and the report."""
+        done, report, trace = self.run_on_gpu(self.source, "transformers", "--device", device, settings=settings, traced=True)
+        self.assert_done(done)
+        self.assert_same(out_of(self.place_of_out, "transformers"), self.want(self.source, "transformers"))
+        return {line["device"] for line in trace if line["op"] == "kernel"}, report
+
+    def test_a_gpu_by_number(self):
+        for device, number in (("cuda", 0), ("cuda:0", 0), ("cuda:1", 1), ("auto", 0)):
+            with self.subTest(device=device):
+                found, report = self.devices_of(device, DEVICES=2)
+                self.assertEqual(found, {number})
+                self.assertEqual(report["device"], NAME.replace("cuda:0", f"cuda:{number}"))
+        self.assertEqual(self.devices_of("cpu", DEVICES=2)[0], set())
+
+    def test_auto_takes_the_first_that_can_be_used(self):
+        found, report = self.devices_of("auto", DEVICES=2, OOM_AT=1)  # the first one's context
+        self.assertEqual((found, report["device"]), ({1}, NAME.replace("cuda:0", "cuda:1")))
+        self.assertRegex(report["why_device"], "cuda:0: .*OUT_OF_MEMORY")
+
+    def test_numbers_and_names_that_are_none(self):
+        for device, count, told in (("cuda:7", 1, ("cuda:7", "one GPU", "cuda:0")),
+                                    ("cuda:2", 2, ("cuda:2", "cuda:0 to cuda:1"))):
+            out = self.fresh_out("transformers")
+            done = self.compress(self.source, out, "transformers", "--device", device, env=self.settings(DEVICES=count))
+            self.assert_fails(done, 2, *map(re.escape, told))
+            self.assertFalse(out.exists() or partial_of(out).exists())
+        wrong = ("cuda:x", "cuda:", "cuda:-1", "cuda:+1", "cuda:1x", "cuda:99999999999", "cuda0", "CUDA", "gpu", "", "cpu:0",
+                 "\x1b[31m")
+        for command in ("compress", "estimate"):
+            for device in wrong:
+                with self.subTest(command=command, device=device):
+                    out = self.fresh_out("transformers")
+                    done = support.run(command, self.source, "--arch", self.definition, "--device", device,
+                                       *(["-o", out] if command == "compress" else []), env={**os.environ, **self.settings()})
+                    self.assert_fails(done, 2, "--device", r"auto, cpu, cuda or cuda:N")
+                    self.assertFalse(out.exists() or partial_of(out).exists())
+
+    def test_sizes_that_are_none(self):
+        for vram in ("x", "-1", "0", "1.5.2G"):
+            out = self.fresh_out("transformers")
+            done = self.compress(self.source, out, "transformers", f"--vram={vram}", env=self.settings())
+            self.assert_fails(done, 2, "--vram", "4G")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,223 @@
+"""A GPU that fails in the middle of `weightpress compress`: out of memory, failed launches, a lost device, flipped bits.
+
+With --device auto the CPU takes over with one warning, and the files are right. With --device cuda the run ends with exit code
+2, and the CPU goes on with the same command. Through the emulated CUDA driver (tests/cuda_driver), at every call in turn.
+
+WEIGHTPRESS_SEED, WEIGHTPRESS_FLIP_SEEDS: of flipped bits, and how many at each kernel (5). Standard library and numpy only.
+"""
+import collections
+import json
+import os
+import re
+import unittest
+
+import support
+from broken_runs import SEED, layered_tensors, out_of, partial_of, results
+from test_gpu_compress import IN_SLABS, NAME, GpuCase
+
+FLIP_SEEDS = int(os.environ.get("WEIGHTPRESS_FLIP_SEEDS", "5"))
+GAVE_UP = f"note: the GPU failed, and the CPU goes on: {NAME}: "
+LAUNCH_RESULTS = {719: "CUDA_ERROR_LAUNCH_FAILED", 701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"}
+WAYS = (("transformers", ()), ("comfyui", ()), ("transformers", ("--vram", "1M")))  # the last one in slabs
+LARGER = "note: the output is larger than the source"
+
+
+class TroubleCase(GpuCase):
+    WEIGHTS = 3000
+
+    def setUp(self):
+        super().setUp()
+        self.source = support.write_model(self.work / "model", layered_tensors(1, self.WEIGHTS, SEED))
+
+    def run_with(self, layout, device, *options, traced=False, **settings):
+        return self.run_on_gpu(self.source, layout, "-q", "--threads", 1, "--device", device, *options, settings=settings,
+                               traced=traced)
+
+    def totals(self, layout, *options):
+        """Numbers of calls, allocations and launches of a sound run."""
+        done, _, trace = self.run_with(layout, "cuda", *options, traced=True)
+        self.assert_done(done)
+        return next(line for line in trace if line["op"] == "totals")
+
+    @staticmethod
+    def told(done):
+        """Lines on stderr, without the emulator's and the one that has nothing to do with it."""
+        return [line for line in done.stderr.splitlines() if not line.startswith("emulated CUDA driver: ") and line != LARGER]
+
+
+class Trouble(TroubleCase):
+    def check(self, layout, device, *options, **settings):
+        """Right files, or an error that tells of the GPU, after which the CPU goes on. Returns what became of the run."""
+        done, report, _ = self.run_with(layout, device, *options, **settings)
+        out, want, told = out_of(self.place_of_out, layout), self.want(self.source, layout), self.told(done)
+        in_slabs = [line for line in told if line.startswith(IN_SLABS)]
+        self.assertLessEqual(len(in_slabs), 1, told)
+        told = [line for line in told if line not in in_slabs]
+        if done.returncode == 0:
+            self.assert_same(out, want)
+            self.assertLessEqual(len(told), 1, told)
+            self.assertEqual(report["status"], "done")
+            if not told and report["device"] == "cpu":
+                self.assertIn("CUDA_ERROR_", report["why_device"])
+                return "on the CPU"
+            if not told:  # or it failed after all was done
+                self.assertEqual(report["device"], NAME)
+                return "in slabs" if in_slabs and "--vram" not in options else "unnoticed"
+            self.assertEqual(device, "auto")
+            self.assertTrue(told[0].startswith(GAVE_UP), told)
+            self.assertEqual((report["device"], report["verifier"]), ("cpu", "host decoder"))
+            self.assertIn(report["why_device"], told[0])
+            return told[0].removeprefix(GAVE_UP)
+        self.assertEqual((done.returncode, device), (2, "cuda"), done.stderr)
+        self.assertEqual(len(told), 1, told)
+        self.assertRegex(told[0], "^weightpress: (--device cuda: |cuda:0 )")
+        self.assertEqual((report["status"], report["error"]["code"]), ("failed", "device-failed"))
+        self.assertFalse(out.exists(), "OUT is there after a failure")
+        again = self.compress(self.source, out, layout, "-q", "--device", "cpu", env=self.settings())
+        self.assert_done(again)
+        self.assert_same(out, want)
+        return told[0]
+
+    def sweep(self, plans, layout, *options):
+        """Every plan with both devices, or with the one that it names. Returns {(plan as text, device): what became of it}."""
+        found = {}
+        for plan in plans:
+            for device in (plan["device"],) if "device" in plan else ("auto", "cuda"):
+                settings = {name: value for name, value in plan.items() if name != "device"}
+                with self.subTest(layout=layout, options=options, device=device, **settings):
+                    found[json.dumps(settings), device] = self.check(layout, device, *options, **settings)
+        return found
+
+    def test_out_of_memory(self):
+        for layout, options in WAYS:
+            number = self.totals(layout, *options)["allocations"]
+            self.assertGreater(number, 15)
+            plans = [{"OOM_AT": k, "OOM_STAYS": stays} for k in range(1, number + 1) for stays in (0, 1)]
+            found = self.sweep(plans, layout, *options)
+            if not options:  # else it goes in slabs anyway
+                self.assertEqual([plan for plan, ended in found.items() if ended == "unnoticed"], [])
+            for ended in set(found.values()) - {"on the CPU", "in slabs", "unnoticed"}:
+                self.assertIn("CUDA_ERROR_OUT_OF_MEMORY", ended)
+            if not options:
+                self.assertIn("in slabs", found.values())
+            self.assertTrue(any("cuMemAlloc" in ended for ended in found.values()))
+
+    def test_launches_that_fail(self):
+        for layout, options in WAYS:
+            number = self.totals(layout, *options)["launches"]
+            self.assertGreater(number, 10)
+            plans = [{"FAIL_LAUNCH_AT": k, "LAUNCH_RESULT": result} for k in range(1, number + 1) for result in LAUNCH_RESULTS]
+            for (plan, _), ended in self.sweep(plans, layout, *options).items():
+                self.assertIn(LAUNCH_RESULTS[json.loads(plan)["LAUNCH_RESULT"]], ended)
+                self.assertRegex(ended, r"cu[A-Z]\w+")
+
+    def test_a_device_that_is_lost(self):
+        for step, (layout, options) in zip((1, 5, 3), WAYS):
+            calls = self.totals(layout, *options)["calls"]
+            plans = [{"LOSE_DEVICE_AT": k, "SEED": k % 5, "device": ("auto", "cuda")[k // step % 2]}
+                     for k in range(1, calls + 1, step)]
+            found = self.sweep(plans, layout, *options)
+            for (plan, _), ended in found.items():
+                lost_at = json.loads(plan)["LOSE_DEVICE_AT"]
+                if ended == "unnoticed":
+                    self.assertGreater(lost_at, calls // 2, "only giving back can fail unnoticed")
+                elif ended != "on the CPU":
+                    self.assertIn("CUDA_ERROR_DEVICE_UNAVAILABLE", ended)
+                    self.assertRegex(ended, r"cu[A-Z]\w+")
+            self.assertGreater(sum("CUDA_ERROR" in ended for ended in found.values()), len(found) // 2)
+
+
+class OtherTrouble(TroubleCase):
+    """Of the disk, the source or the user, while a GPU is at work: as on the CPU, and no fault of the GPU."""
+
+    def check(self, function, path, call, action, layout, codes):
+        """Returns whether it happened: the run has fewer calls otherwise."""
+        out, want = self.fresh_out(layout), self.want(self.source, layout)
+        with self.subTest(layout=layout, trouble=(function, call, action)):
+            done = self.compress(self.source, out, layout, "-q", "--threads", 1, "--device", "auto",
+                                 env=self.settings(SEED=call), trouble=f"{function}|{path(out)}|{call}|{action}")
+            if done.returncode == 0:
+                self.assert_same(out, want)
+                return False
+            self.assertIn(done.returncode, codes, done.stderr)
+            self.assertFalse(support.mentions(done.stderr, "GPU|cuda"), done.stderr)
+            self.assertFalse(out.exists())
+            done = self.compress(self.source, out, layout, "-q", "--device", "auto", env=self.settings(SEED=call))
+            self.assert_done(done)
+            self.assert_same(out, want)
+        return True
+
+    def test_it(self):
+        self.need_shim()
+        seen = collections.Counter()
+        for layout in ("transformers", "comfyui"):
+            for function, path, action, codes in (("write", lambda out: f"/{partial_of(out).name}", "enospc", (2,)),
+                                                  ("write", lambda out: f"/{partial_of(out).name}", "int", (130,)),
+                                                  ("read", lambda out: "/model/model.safetensors", "eio", (2,)),
+                                                  ("sync", lambda out: f"/{partial_of(out).name}", "eio", (2,))):
+                for call in range(1, 100, 2):
+                    if not self.check(function, path, call, action, layout, codes):
+                        break
+                    seen[function, action] += 1
+        print(dict(seen))
+        self.assertEqual(len(seen), 4)
+        self.assertGreater(min(seen.values()), 3)
+
+
+class FlippedBits(TroubleCase):
+    """One bit of the GPU's memory after each kernel: it is seen, or has no effect.
+
+    Not seen: a bit of the results that flips after wp_decode has read it, before it is copied out. Nothing else may be wrong.
+    """
+    # Of allocations that hold no results: weights, counts of a unit, tables.
+    SOURCES = re.compile(r" of (6000|2048|69\d\d) bytes")
+
+    def is_late(self, flip, got, want):
+        """One bit of the results is wrong, as if it had flipped in the file."""
+        self.assertEqual(sorted(got), sorted(want))
+        wrong = [(a, b) for name in want for a, b in zip(got[name], want[name], strict=True) if a != b]
+        return not self.SOURCES.search(flip) and len(wrong) == 1 and (wrong[0][0] ^ wrong[0][1]).bit_count() == 1
+
+    def flip(self, layout, device, *options, **settings):
+        """Returns what became of a run in which a bit flips."""
+        want = self.want(self.source, layout)
+        done, report, trace = self.run_with(layout, device, *options, COUNT=0, traced=True, **settings)
+        (flip,) = [line["message"] for line in trace if line["op"] == "bit_flipped"]
+        told, out = [line for line in self.told(done) if not line.startswith(IN_SLABS)], out_of(self.place_of_out, layout)
+        if done.returncode == 0 and not told and results(out) != want:
+            self.assertTrue(self.is_late(flip, results(out), want), f"a wrong file after {flip}")
+            return "too late to be seen"
+        if done.returncode != 0:
+            self.assertEqual((done.returncode, device, len(told)), (2, "cuda", 1), f"{flip}: {done.stderr}")
+            self.assertTrue(told[0].startswith(f"weightpress: {NAME}: "), told)
+            self.assertFalse(out.exists())
+            self.assert_done(self.compress(self.source, out, layout, "-q", "--device", "cpu", env=self.settings()))
+        elif told:
+            self.assertEqual((device, len(told), told[0][:len(GAVE_UP)]), ("auto", 1, GAVE_UP), told)
+            self.assertEqual((report["device"], report["verifier"]), ("cpu", "host decoder"))
+        self.assert_same(out, want)
+        if not told:
+            return "without effect"
+        decoder = "the CPU" if "--vram" in options else "wp_decode"
+        return f"found by {decoder}" if "does not read back" in told[0] else "found"
+
+    def test_never_a_wrong_file(self):
+        found = {False: collections.Counter(), True: collections.Counter()}  # in slabs
+        for layout, options in WAYS:
+            ends = collections.Counter()
+            for seed in range(100 * SEED, 100 * SEED + FLIP_SEEDS):
+                for k in range(1, self.totals(layout, *options)["launches"] + 1):
+                    device = ("auto", "cuda")[(seed + k) % 2]
+                    with self.subTest(layout=layout, options=options, device=device, SEED=seed, FLIP_AT=k):
+                        ends[self.flip(layout, device, *options, SEED=seed, FLIP_AT=k)] += 1
+            print(f"seed {SEED}, {' '.join((layout, *options))}: {dict(ends)}")
+            found[bool(options)] += ends
+        self.assertGreater(found[False]["found by wp_decode"], 0)
+        self.assertLess(found[False]["too late to be seen"], found[False]["found"] + found[False]["found by wp_decode"])
+        # The CPU compares what is in the file.
+        self.assertGreater(found[True]["found by the CPU"], 0)
+        self.assertEqual(found[True]["too late to be seen"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
