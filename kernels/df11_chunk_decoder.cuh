@@ -111,6 +111,7 @@ class ChunkDecoder {
     if (never_ends) reinterpret_cast<typename Kernel::Result*>(p_.d_result)->kernel_never_ends = 1;
     if (p_.d_sign_mantissa == 0) return;
     close_up(place, count);
+    stream_sum_ = __byte_perm(window.high, 0, 0x0123) + __byte_perm(window.low, 0, 0x0123);
     if (__syncthreads_or(!join(num_weights))) report_fault();
   }
 
@@ -165,9 +166,10 @@ class ChunkDecoder {
     const std::uint64_t begin = std::uint64_t{blockIdx.x} * df11::kGapBytesPerChunk;
     const auto* const gaps = reinterpret_cast<const std::uint8_t*>(p_.d_gaps) + begin;
     constexpr std::uint32_t kGapWords = df11::kGapBytesPerChunk / 4;
-    if (threadIdx.x < kGapWords)
-      reinterpret_cast<std::uint32_t*>(s_.gaps)[threadIdx.x] =
-          reinterpret_cast<const std::uint32_t*>(gaps)[threadIdx.x];
+    if (threadIdx.x < kGapWords) {
+      gaps_word_ = reinterpret_cast<const std::uint32_t*>(gaps)[threadIdx.x];
+      reinterpret_cast<std::uint32_t*>(s_.gaps)[threadIdx.x] = gaps_word_;
+    }
     if (threadIdx.x == kGapWords)
       s_.gaps[df11::kGapBytesPerChunk] = is_last() ? std::uint8_t{0} : gaps[df11::kGapBytesPerChunk];
   }
@@ -395,6 +397,7 @@ class ChunkDecoder {
     auto* const weights = reinterpret_cast<std::uint16_t*>(p_.d_weights) + base;
     std::uint32_t different = 0;
     std::uint64_t source_sum = 0;
+    std::uint32_t sign_mantissa_sum = 0;
     for (std::uint32_t i = threadIdx.x * kOutputWeights; i < end; i += Kernel::kThreads * kOutputWeights) {
       if (i >= begin && i + kOutputWeights <= end) {
         const uint2 exponents = *reinterpret_cast<const uint2*>(s_.exponents + i);
@@ -405,6 +408,7 @@ class ChunkDecoder {
           const uint4 expected = *reinterpret_cast<const uint4*>(source + i);
           different |= (joined.x ^ expected.x) | (joined.y ^ expected.y) | (joined.z ^ expected.z) |
                        (joined.w ^ expected.w);
+          sign_mantissa_sum += halves.x + halves.y;
           source_sum += std::uint64_t{expected.x} + expected.y + (std::uint64_t{expected.z} + expected.w);
         }
         if (p_.d_weights != 0) *reinterpret_cast<uint4*>(weights + i) = joined;
@@ -414,23 +418,29 @@ class ChunkDecoder {
           if (p_.d_source != 0) {
             different |= joined ^ source[k];
             source_sum += std::uint32_t{source[k]} << (16 * (k % 2));
+            sign_mantissa_sum += std::uint32_t{sign_mantissa[k]} << (8 * (k % 4));
           }
           if (p_.d_weights != 0) weights[k] = joined;
         }
       }
     }
-    if (p_.d_source != 0) add_source_sum(source_sum);
+    if (p_.d_source != 0) {
+      auto* const result = reinterpret_cast<typename Kernel::Result*>(p_.d_result);
+      add_up(source_sum, reinterpret_cast<unsigned long long*>(&result->source_sum));
+      add_up(sign_mantissa_sum, &result->sign_mantissa_sum);
+      add_up(stream_sum_, &result->encoded_exponent_sum);
+      add_up(gaps_word_, &result->gaps_sum);
+      if (threadIdx.x == 0) atomicAdd(&result->positions_sum, first_weight_);
+    }
     return different == 0;
   }
 
   /// All threads.
-  __device__ void add_source_sum(std::uint64_t sum) const {
-    typename cub::WarpReduce<std::uint64_t>::TempStorage storage;  // empty: shuffles
-    sum = cub::WarpReduce<std::uint64_t>(storage).Sum(sum);
-    if (threadIdx.x % kLanes != 0) return;
-    auto* const result = reinterpret_cast<typename Kernel::Result*>(p_.d_result);
-    atomicAdd(reinterpret_cast<unsigned long long*>(&result->source_sum),
-              static_cast<unsigned long long>(sum));
+  template <class Own, class Sum>
+  static __device__ void add_up(Own own, Sum* sum) {
+    typename cub::WarpReduce<Own>::TempStorage storage;  // empty: shuffles
+    const Own of_warp = cub::WarpReduce<Own>(storage).Sum(own);
+    if (threadIdx.x % kLanes == 0 && of_warp != 0) atomicAdd(sum, static_cast<Sum>(of_warp));
   }
 
   const Parameters& p_;
@@ -442,6 +452,7 @@ class ChunkDecoder {
   std::uint32_t crossing_bytes_ = 0;  // of the stream beyond this chunk, if its last code goes on there
   std::uint32_t num_full_windows_;    // every code that starts in them is a weight's
   std::uint32_t num_tables_ = 0;
+  std::uint32_t gaps_word_ = 0, stream_sum_ = 0;  // for Result's sums
 };
 
 }  // namespace weightpress::device

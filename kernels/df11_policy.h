@@ -185,6 +185,10 @@ struct DecodeKernel {
     /// Of the source's weights that were compared, if there is one: each, shifted by 16 bits where its place
     /// from d_source on is odd. Whoever has read them on the host can tell whether these were the same.
     std::uint64_t source_sum = 0;
+    /// With a source too: of what was read of the buffers, by words of four bytes from their begins on,
+    /// modulo 2^32 (the positions but for the last one). Whoever copies them out can tell whether they are
+    /// still the same.
+    std::uint32_t sign_mantissa_sum = 0, encoded_exponent_sum = 0, gaps_sum = 0, positions_sum = 0;
   };
 
   struct Parameters {

@@ -79,7 +79,7 @@ struct GpuUnitPipeline::Encoding {
   GrowingDeviceBuffer d_given, d_bits, d_sign_mantissa, d_encoded_exponent, d_gaps, d_positions;
   const Unit* owner = nullptr;
   bool verifies = false;
-  std::uint64_t num_chunks = 0;
+  std::uint64_t num_chunks = 0, num_opened_chunks = 0;
 
   std::vector<Output> outputs;
   std::size_t next_output = 0;
@@ -170,6 +170,7 @@ class GpuUnitPipeline::Unit final : public UnitOnGpu {
     encoding.owner = this;
     encoding.verifies = verifies;
     encoding.num_chunks = plan.layout.num_chunks;
+    encoding.num_opened_chunks = plan.layout.num_positions - 1;
     line_.compute_.wait_for(counted_);
     give(plan);
     enqueue_encoding(plan);
@@ -216,7 +217,7 @@ class GpuUnitPipeline::Unit final : public UnitOnGpu {
     return {
         encode_status(returned.status, segments_of(num_weights_)),
         encoding.verifies ? decode_status(returned.decoded, 0, encoding.num_chunks) : df11::DecodeStatus{},
-        returned.decoded.source_sum};
+        returned.decoded.source_sum, output_sums(returned.decoded)};
   }
 
  private:
@@ -225,6 +226,14 @@ class GpuUnitPipeline::Unit final : public UnitOnGpu {
 
   Encoding::Given& given() const { return *reinterpret_cast<Encoding::Given*>(encoding_->given.data()); }
   CUdeviceptr d_given(std::size_t offset_bytes) const { return encoding_->d_given.get() + offset_bytes; }
+
+  /// The last of output_positions, and what stands in for one that is not there, are no output of kernels.
+  std::array<std::uint32_t, 4> output_sums(const DecodeKernel::Result& result) const {
+    const auto n = static_cast<std::uint32_t>(num_weights_);
+    const auto made_up = static_cast<std::uint32_t>(encoding_->num_chunks - encoding_->num_opened_chunks);
+    return {result.sign_mantissa_sum, result.encoded_exponent_sum, result.gaps_sum,
+            result.positions_sum - made_up * n + n};
+  }
 
   CUdeviceptr d_returned() const { return d_given(offsetof(Encoding::Given, initial)); }
 

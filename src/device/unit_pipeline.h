@@ -6,7 +6,9 @@
 // direction. All calls throw Error if the GPU fails; then the pipeline is of no more use.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,6 +37,20 @@ inline std::uint64_t sum_of_weights(std::span<const std::uint16_t> weights) {
   const std::size_t whole = weights.size() / 2 * 2;
   for (std::size_t i = 0; i < whole; i += 2) sum += weights[i] | std::uint32_t{weights[i + 1]} << 16;
   return whole == weights.size() ? sum : sum + weights.back();
+}
+
+/// Adds bytes up by words of four, the last one filled with zeros, so that any flipped bit shows. Sums of
+/// neighbouring ranges add up where the first one's length is a multiple of four.
+inline std::uint32_t sum_of_words(std::span<const std::uint8_t> bytes) {
+  std::uint32_t sum = 0;
+  std::size_t i = 0;
+  for (; i + 4 <= bytes.size(); i += 4) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, bytes.data() + i, sizeof word);
+    sum += word;
+  }
+  for (; i < bytes.size(); ++i) sum += std::uint32_t{bytes[i]} << (8 * (i % 4));
+  return sum;
 }
 
 /// Adds up their exponents, which a histogram of them must give too.
@@ -78,6 +94,8 @@ class UnitOnGpu {
     df11::DecodeStatus decoded;
     std::uint64_t source_sum =
         0;  ///< of the weights that were compared: sum_of_weights() of all that were given
+    /// By OutputBuffer: of what was read back, sum_of_words() of all pieces.
+    std::array<std::uint32_t, 4> output_sums{};
   };
   /// Waits until both are known. What the pieces hold means nothing before.
   virtual Verdict verdict() = 0;

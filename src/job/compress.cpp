@@ -347,7 +347,7 @@ class CompressJob : private job::Compression {
 
   /// The same, by a GPU, which also reads back.
   void encode_on_gpu(PlannedUnit& unit, std::size_t unit_index, job::TensorFile& file, std::size_t number) {
-    feed_all(unit, unit_index);
+    feed_all(unit);
     unit.on_gpu->encode(unit.plan, file.sink(number), options_.verify, [&] {
       feed_ahead(unit_index);
       encode_ahead(unit_index);

@@ -327,7 +327,7 @@ void Compression::leave_gpu(PlannedUnit& unit) {
   std::erase(units_on_gpu_, &unit);
 }
 
-void Compression::feed_all(PlannedUnit& unit, std::size_t /*unit_index*/) {
+void Compression::feed_all(PlannedUnit& unit) {
   if (!unit.on_gpu) {
     // Units that were begun for later make way, the last one first.
     while (!pipeline_->has_room()) leave_gpu(*units_on_gpu_.back());
@@ -407,7 +407,7 @@ Compression::PlannedUnit::PlannedUnit(model::Unit planned_unit, Compression& job
 Result<df11::UnitPlan> Compression::count_and_plan(PlannedUnit& unit, std::size_t unit_index) {
   if (uses_gpu()) {
     try {
-      feed_all(unit, unit_index);
+      feed_all(unit);
       // So that the copies go on while the host waits for the counts.
       for (int slab = 0; slab < kSlabsAhead; ++slab) feed_ahead(unit_index);
       if (auto plan = unit.on_gpu->plan(unit.name, compressor_options_.coding, unit.counts)) {

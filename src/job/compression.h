@@ -87,7 +87,7 @@ class Compression {
 
   bool uses_gpu() const { return pipeline_ != nullptr; }
   /// All weights of a unit to the GPU, those that are not there yet. Throws GpuFailure.
-  void feed_all(PlannedUnit& unit, std::size_t unit_index);
+  void feed_all(PlannedUnit& unit);
   void leave_gpu(PlannedUnit& unit);
   /// One slab of the next unit after `unit_index` that is not there yet. Throws GpuFailure.
   void feed_ahead(std::size_t unit_index);

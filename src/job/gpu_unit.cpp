@@ -1,6 +1,7 @@
 #include "job/gpu_unit.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -45,6 +46,7 @@ class PieceChecks {
   explicit PieceChecks(const df11::UnitPlan& plan) : plan_(plan) {}
 
   void look_at(const device::OutputPiece& piece) {
+    sums_[static_cast<std::size_t>(piece.buffer)] += device::sum_of_words(piece.bytes);
     if (piece.buffer == device::OutputBuffer::kOutputPositions) {
       for (std::size_t i = 0; i + 4 <= piece.bytes.size(); i += 4) {
         std::uint32_t position = 0;
@@ -57,6 +59,9 @@ class PieceChecks {
     }
   }
 
+  /// sums: of what was read back.
+  bool are_what_was_read_back(const std::array<std::uint32_t, 4>& sums) const { return sums_ == sums; }
+
   void finish() const {
     if (densest_ > df11::Df11Limits{}.max_chunk_weights)
       fail("a chunk of what it encoded holds more weights than loaders can decode");
@@ -68,6 +73,7 @@ class PieceChecks {
 
  private:
   const df11::UnitPlan& plan_;
+  std::array<std::uint32_t, 4> sums_{};
   std::uint32_t last_position_ = 0;
   std::uint64_t densest_ = 0;
   std::uint8_t last_byte_ = 0;
@@ -154,6 +160,8 @@ void GpuUnit::encode(const df11::UnitPlan& plan, UnitSink& sink, bool verifies,
   // What was compared is what was read here, and not what became of it on the way.
   if (verifies && verdict.source_sum != sum_)
     fail("the weights in its memory are not those that it was given");
+  if (verifies && !checks.are_what_was_read_back(verdict.output_sums))
+    fail("what it encoded changed on its way out");
   if (!verdict.decoded.kernel_ends) fail("what it encoded would not end in the official kernel");
   checks.finish();
 }

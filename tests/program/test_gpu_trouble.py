@@ -8,7 +8,6 @@ WEIGHTPRESS_SEED, WEIGHTPRESS_FLIP_SEEDS: of flipped bits, and how many at each 
 import collections
 import json
 import os
-import re
 import unittest
 
 import support
@@ -165,18 +164,7 @@ class OtherTrouble(TroubleCase):
 
 
 class FlippedBits(TroubleCase):
-    """One bit of the GPU's memory after each kernel: it is seen, or has no effect.
-
-    Not seen: a bit of the results that flips after wp_decode has read it, before it is copied out. Nothing else may be wrong.
-    """
-    # Of allocations that hold no results: weights, counts of a unit, tables.
-    SOURCES = re.compile(r" of (6000|2048|69\d\d) bytes")
-
-    def is_late(self, flip, got, want):
-        """One bit of the results is wrong, as if it had flipped in the file."""
-        self.assertEqual(sorted(got), sorted(want))
-        wrong = [(a, b) for name in want for a, b in zip(got[name], want[name], strict=True) if a != b]
-        return not self.SOURCES.search(flip) and len(wrong) == 1 and (wrong[0][0] ^ wrong[0][1]).bit_count() == 1
+    """One bit of the GPU's memory after each kernel: it is seen, or has no effect."""
 
     def flip(self, layout, device, *options, **settings):
         """Returns what became of a run in which a bit flips."""
@@ -184,9 +172,6 @@ class FlippedBits(TroubleCase):
         done, report, trace = self.run_with(layout, device, *options, COUNT=0, traced=True, **settings)
         (flip,) = [line["message"] for line in trace if line["op"] == "bit_flipped"]
         told, out = [line for line in self.told(done) if not line.startswith(IN_SLABS)], out_of(self.place_of_out, layout)
-        if done.returncode == 0 and not told and results(out) != want:
-            self.assertTrue(self.is_late(flip, results(out), want), f"a wrong file after {flip}")
-            return "too late to be seen"
         if done.returncode != 0:
             self.assertEqual((done.returncode, device, len(told)), (2, "cuda", 1), f"{flip}: {done.stderr}")
             self.assertTrue(told[0].startswith(f"weightpress: {NAME}: "), told)
@@ -213,10 +198,9 @@ class FlippedBits(TroubleCase):
             print(f"seed {SEED}, {' '.join((layout, *options))}: {dict(ends)}")
             found[bool(options)] += ends
         self.assertGreater(found[False]["found by wp_decode"], 0)
-        self.assertLess(found[False]["too late to be seen"], found[False]["found"] + found[False]["found by wp_decode"])
+        self.assertGreater(found[False]["found"], 0)
         # The CPU compares what is in the file.
         self.assertGreater(found[True]["found by the CPU"], 0)
-        self.assertEqual(found[True]["too late to be seen"], 0)
 
 
 if __name__ == "__main__":
