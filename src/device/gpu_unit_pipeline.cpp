@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kSegmentWeights = kGpuSegmentWeights;
-// A unit's weights cross the bus in this many slabs at least, so that copy and histogram overlap.
 constexpr std::uint64_t kMostUnits = 3;  // one leaves, one is counted, one comes in
 
 std::uint64_t segments_of(std::uint64_t num_weights) {

@@ -21,7 +21,6 @@ class GpuUnitPipeline final : public UnitPipeline {
   GpuUnitPipeline(const Gpu& gpu, const GpuKernels& kernels, const UnitPipelineSizes& sizes);
   ~GpuUnitPipeline() override;
 
-  int max_units() const override { return static_cast<int>(slots_.size()); }
   bool has_room() const override;
   bool can_encode() const override { return free_encoding() != nullptr; }
   std::unique_ptr<UnitOnGpu> begin_unit(std::uint64_t num_weights) override;

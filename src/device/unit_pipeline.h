@@ -111,9 +111,8 @@ class UnitPipeline {
  public:
   virtual ~UnitPipeline() = default;
 
-  /// Units that can be under way at once, from first weight to last byte: at least one.
-  virtual int max_units() const = 0;
-  virtual bool has_room() const = 0;    ///< fewer are under way
+  /// Whether one more unit can be under way, from its first weight to its last byte.
+  virtual bool has_room() const = 0;
   virtual bool can_encode() const = 0;  ///< fewer than two units of those under way are encoded
   /// Precondition: has_room(). num_weights: at most that of the longest unit.
   virtual std::unique_ptr<UnitOnGpu> begin_unit(std::uint64_t num_weights) = 0;

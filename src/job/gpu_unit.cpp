@@ -81,8 +81,9 @@ class PieceChecks {
 
 }  // namespace
 
-GpuUnit::GpuUnit(device::UnitPipeline& pipeline, WeightSource& source, StageTimes* times)
+GpuUnit::GpuUnit(device::UnitPipeline& pipeline, WeightSource& source, int num_threads, StageTimes* times)
     : source_(source),
+      num_threads_(num_threads),
       times_(times),
       unit_(on_gpu([&] { return pipeline.begin_unit(source.num_weights()); })) {}
 
@@ -92,8 +93,9 @@ void GpuUnit::feed() {
     const StageTimer timer(times_, Stage::kRead, weights.size_bytes());
     source_.read(num_fed_, weights);
   }
-  sum_ += device::sum_of_weights(weights);
-  sum_of_exponents_ += device::sum_of_exponents(weights);
+  const WeightSums sums = sum_weights(weights, num_threads_);
+  sums_.weights += sums.weights;
+  sums_.exponents += sums.exponents;
   on_gpu([&] { unit_->submit(); });
   num_fed_ += weights.size();
 }
@@ -111,7 +113,7 @@ std::optional<Result<df11::UnitPlan>> GpuUnit::plan(std::string_view unit, const
   std::uint64_t sum_of_exponents = 0;
   for (std::uint32_t exponent = 0; exponent < df11::kNumSymbols; ++exponent)
     sum_of_exponents += exponent * histogram[exponent];
-  if (histogram[last_exponent] == 0 || sum_of_exponents != sum_of_exponents_)
+  if (histogram[last_exponent] == 0 || sum_of_exponents != sums_.exponents)
     fail("what it counted are not the weights that it was given");
   bool needs_weights = false;
   Result<df11::UnitPlan> plan =
@@ -158,7 +160,7 @@ void GpuUnit::encode(const df11::UnitPlan& plan, UnitSink& sink, bool verifies,
     fail("what it encoded does not read back as the source, first in chunk " +
          std::to_string(verdict.decoded.chunk));
   // What was compared is what was read here, and not what became of it on the way.
-  if (verifies && verdict.source_sum != sum_)
+  if (verifies && verdict.source_sum != sums_.weights)
     fail("the weights in its memory are not those that it was given");
   if (verifies && !checks.are_what_was_read_back(verdict.output_sums))
     fail("what it encoded changed on its way out");

@@ -13,6 +13,7 @@
 #include "job/stage_times.h"
 #include "job/unit_compressor.h"
 #include "job/unit_counts.h"
+#include "job/weight_sums.h"
 
 namespace weightpress::job {
 
@@ -26,7 +27,7 @@ class GpuUnit {
  public:
   /// All that is given must outlive the object. pipeline: has room for a unit. Throws GpuFailure, as all
   /// members do.
-  GpuUnit(device::UnitPipeline& pipeline, WeightSource& source, StageTimes* times);
+  GpuUnit(device::UnitPipeline& pipeline, WeightSource& source, int num_threads, StageTimes* times);
 
   bool has_all() const { return num_fed_ == source_.num_weights(); }
   /// Reads the next slab and gives it to the GPU. Throws what the source throws.
@@ -49,11 +50,11 @@ class GpuUnit {
 
  private:
   WeightSource& source_;
+  const int num_threads_;
   StageTimes* const times_;
   std::unique_ptr<device::UnitOnGpu> unit_;
   std::uint64_t num_fed_ = 0;
-  // Of those fed: device::sum_of_weights(), device::sum_of_exponents().
-  std::uint64_t sum_ = 0, sum_of_exponents_ = 0;
+  WeightSums sums_;  // of those fed
   bool is_planned_ = false, is_encoding_ = false;
   UnitCounts counts_;
   std::optional<Result<df11::UnitPlan>> plan_;

@@ -6,10 +6,10 @@
 
 #include <weightpress/error.h>
 
-#include "device/unit_pipeline.h"
 #include "format/stages.h"
 #include "host/host_stages.h"
 #include "job/gpu_unit.h"
+#include "job/weight_sums.h"
 
 namespace weightpress::job {
 
@@ -19,7 +19,7 @@ class StagesOfEither final : public df11::Df11Stages {
   /// fails; the CPU then goes on, unless that throws.
   using OnFailure = std::function<void(const GpuFailure&)>;
   StagesOfEither(df11::Df11Stages& gpu, int num_threads, OnFailure on_failure)
-      : gpu_(&gpu), host_(num_threads), on_failure_(std::move(on_failure)) {}
+      : gpu_(&gpu), num_threads_(num_threads), host_(num_threads), on_failure_(std::move(on_failure)) {}
 
   void use_gpu() { uses_gpu_ = true; }
   bool uses_gpu() const { return uses_gpu_; }
@@ -41,12 +41,12 @@ class StagesOfEither final : public df11::Df11Stages {
 
  private:
   /// Before a plan follows from counts of other weights than were read.
-  static void check_counts(const df11::HistogramArguments& arguments) {
+  void check_counts(const df11::HistogramArguments& arguments) const {
     std::uint64_t sum = 0;
     for (const df11::SegmentHistogram& histogram : arguments.histograms)
       for (std::uint32_t exponent = 0; exponent < df11::kNumSymbols; ++exponent)
         sum += std::uint64_t{exponent} * histogram[exponent];
-    if (sum != device::sum_of_exponents(arguments.weights))
+    if (sum != sum_weights(arguments.weights, num_threads_).exponents)
       throw Error(ErrorCode::kDeviceFailed, "what it counted are not the weights that it was given");
   }
 
@@ -64,6 +64,7 @@ class StagesOfEither final : public df11::Df11Stages {
 
   df11::Df11Stages* const gpu_;
   bool uses_gpu_ = false;
+  const int num_threads_;
   host::HostStages host_;
   const OnFailure on_failure_;
 };

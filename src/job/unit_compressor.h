@@ -129,9 +129,6 @@ class UnitCompressor {
   /// Gives back the memory of the segments' histograms; encode() then counts again.
   void release_histograms();
 
-  /// kSourceChanged, of this unit.
-  Unexpected changed() const;
-
   /// Makes the buffers of the plan that plan() returned. Errors: kSourceChanged, those of on_written, and
   /// whatever source and sink throw.
   Result<void> encode(const df11::UnitPlan& plan, UnitSink& sink, const OnSlab& on_slab = {},
@@ -153,6 +150,7 @@ class UnitCompressor {
   bool for_each_slab_position(const df11::Codebook& codebook, Visit visit);
   std::uint64_t densest_chunk(const df11::Codebook& codebook);
   std::uint64_t find_large_exponent();
+  Unexpected changed() const;
 
   std::string_view unit_;
   WeightSource& source_;

@@ -24,10 +24,6 @@ void start_anew() {
   reinterpret_cast<void (*)()>(symbol("weightpress_cuda_reset"))();
 }
 
-double ratio(std::uint64_t a, std::uint64_t b) {
-  return b == 0 ? 0 : static_cast<double>(a) / static_cast<double>(b);
-}
-
 }  // namespace
 
 void EmulatedGpu::Variables::set_default(const std::string& name, const std::string& value) {
@@ -76,33 +72,20 @@ std::vector<EmulatedGpu::KernelRun> EmulatedGpu::end() {
     const auto json = nlohmann::json::parse(line);
     if (json.value("op", "") != "kernel") continue;
     const auto number = [&](const char* key) { return json.value(key, std::uint64_t{0}); };
-    runs.push_back({json.value("name", ""), number("lane_instructions"), number("global_load_sectors"),
-                    number("global_store_sectors"), number("shared_instructions"),
-                    number("shared_bank_words"), number("atomic_instructions"), number("atomic_lanes")});
+    KernelRun& run = runs.emplace_back();
+    run.name = json.value("name", "");
+    run.counters.lane_instructions = number("lane_instructions");
+    run.counters.global_load_sectors = number("global_load_sectors");
+    run.counters.global_store_sectors = number("global_store_sectors");
+    run.counters.shared_instructions = number("shared_instructions");
+    run.counters.shared_bank_words = number("shared_bank_words");
+    run.counters.atomic_instructions = number("atomic_instructions");
+    run.counters.atomic_lanes = number("atomic_lanes");
   }
   trace.close();
   std::error_code ignored;
   std::filesystem::remove(trace_, ignored);
   return runs;
-}
-
-EmulatedGpu::KernelRun& EmulatedGpu::KernelRun::operator+=(const KernelRun& other) {
-  lane_instructions += other.lane_instructions;
-  global_load_sectors += other.global_load_sectors;
-  global_store_sectors += other.global_store_sectors;
-  shared_instructions += other.shared_instructions;
-  shared_bank_words += other.shared_bank_words;
-  atomic_instructions += other.atomic_instructions;
-  atomic_lanes += other.atomic_lanes;
-  return *this;
-}
-
-double EmulatedGpu::KernelRun::bank_factor() const {
-  return ratio(shared_bank_words, shared_instructions);
-}
-
-double EmulatedGpu::KernelRun::lanes_per_address() const {
-  return ratio(atomic_lanes, atomic_instructions);
 }
 
 }  // namespace weightpress::device

@@ -12,6 +12,7 @@
 #include "device/driver/gpu.h"
 #include "device/gpu_kernels.h"
 #include "device/gpu_stages.h"
+#include "ptxvm/launch.h"
 
 namespace weightpress::device {
 
@@ -44,17 +45,9 @@ class EmulatedGpu {
   const GpuKernels& kernels() const { return *kernels_; }
   GpuStages& stages() { return *stages_; }
 
-  /// What the interpreter counted of one launch: ptxvm::Counters.
   struct KernelRun {
     std::string name;
-    std::uint64_t lane_instructions = 0;
-    std::uint64_t global_load_sectors = 0, global_store_sectors = 0;  ///< of 32 bytes
-    std::uint64_t shared_instructions = 0, shared_bank_words = 0;
-    std::uint64_t atomic_instructions = 0, atomic_lanes = 0;
-
-    KernelRun& operator+=(const KernelRun& other);
-    double bank_factor() const;
-    double lanes_per_address() const;
+    ptxvm::Counters counters;
   };
   /// Gives everything back and ends the driver. The launches so far, in order.
   std::vector<KernelRun> end();

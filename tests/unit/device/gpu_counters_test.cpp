@@ -25,11 +25,11 @@ constexpr std::size_t kNumWeights = 1'000'000;
 double a_weight(std::uint64_t count) {
   return static_cast<double>(count) / static_cast<double>(kNumWeights);
 }
-double bytes_a_weight(const EmulatedGpu::KernelRun& run) {
+double bytes_a_weight(const ptxvm::Counters& run) {
   return 32 * a_weight(run.global_load_sectors + run.global_store_sectors);
 }
 
-void print(const std::string& name, const EmulatedGpu::KernelRun& run) {
+void print(const std::string& name, const ptxvm::Counters& run) {
   std::cout << name << ": " << a_weight(run.lane_instructions) << " lane instructions, "
             << 32 * a_weight(run.global_load_sectors) << " bytes loaded, "
             << 32 * a_weight(run.global_store_sectors) << " stored a weight; bank factor "
@@ -78,18 +78,18 @@ TEST(GpuCounters, AMillionNormalWeights) {
   ASSERT_TRUE(stages.decode(decode).wait().ok);
   ASSERT_EQ(decoded, weights);
 
-  std::map<std::string, EmulatedGpu::KernelRun> runs;
+  std::map<std::string, ptxvm::Counters> runs;
   for (const EmulatedGpu::KernelRun& run : emulated.end()) {
-    runs[run.name] += run;
-    print(run.name, run);
+    runs[run.name] += run.counters;
+    print(run.name, run.counters);
   }
-  EmulatedGpu::KernelRun compression;
+  ptxvm::Counters compression;
   for (const char* name : {"wp_histogram", "wp_segment_bits", "wp_segment_offsets", "wp_encode"}) {
     ASSERT_TRUE(runs.contains(name)) << name;
     compression += runs[name];
   }
   print("histogram and encode", compression);
-  const EmulatedGpu::KernelRun& decoding = runs["wp_decode"];
+  const ptxvm::Counters& decoding = runs["wp_decode"];
 
   EXPECT_GT(bytes_a_weight(compression), 5.3) << "it cannot be less: were the counters on?";
   EXPECT_LE(bytes_a_weight(compression), 6.2);
