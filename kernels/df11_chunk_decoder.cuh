@@ -62,7 +62,7 @@ class ChunkDecoder {
       : p_(parameters), s_(storage), chunk_(parameters.first_chunk + blockIdx.x) {
     last_chunk_ = (p_.stream_bytes - 1) / df11::kChunkBytes;
     const auto* const positions = reinterpret_cast<const std::uint32_t*>(p_.d_positions) + blockIdx.x;
-    slab_weight_ = reinterpret_cast<const std::uint32_t*>(p_.d_positions)[0];
+    slab_weight_ = static_cast<std::uint32_t>(p_.first_weight);
     first_weight_ = positions[0];
     end_weight_ = positions[1];
     if (chunk_ == last_chunk_) {

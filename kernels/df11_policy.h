@@ -72,7 +72,8 @@ struct SegmentBitsKernel {
   static constexpr std::uint32_t kSegmentsOfBlock = kThreads / kLanes;
 
   struct Parameters {
-    std::uint64_t d_weights = 0;  ///< as for the histogram: the last one of each segment is looked at
+    /// As for the histogram: the last one of each segment is looked at. 0: they are not there.
+    std::uint64_t d_weights = 0;
     std::uint64_t num_weights = 0, segment_weights = 0, num_segments = 0;
     std::uint64_t d_histograms = 0;  ///< u32 [num_segments][256], aligned to 16
     std::uint64_t d_tables = 0;      ///< EncodeTables
@@ -200,7 +201,9 @@ struct DecodeKernel {
     std::uint64_t d_encoded_exponent = 0;             ///< u8 [available_bytes], aligned to 8
     std::uint64_t available_bytes = 0;
     std::uint64_t d_gaps = 0;  ///< aligned to 4
-    // From the weight positions[0] on; 0: not there. Aligned to 16, sign_mantissa to 8.
+    /// Of what follows, in the unit: not above positions[0], and a multiple of 8 or just that.
+    std::uint64_t first_weight = 0;
+    // From that weight on; 0: not there. Aligned to 16, sign_mantissa to 8.
     std::uint64_t d_sign_mantissa = 0, d_source = 0, d_weights = 0;
     std::uint64_t d_result = 0;
   };

@@ -42,6 +42,7 @@ class SegmentBits {
     const std::uint64_t bits = cub::WarpReduce<std::uint64_t>(storage).Sum(sum);
     if (lane != 0) return;
     reinterpret_cast<std::uint64_t*>(parameters.d_bits)[segment] = bits;
+    if (parameters.d_weights == 0) return;
     // Weights that are not those that were counted: the offsets mean nothing then.
     std::uint64_t end = (segment + 1) * parameters.segment_weights;
     if (end > parameters.num_weights) end = parameters.num_weights;

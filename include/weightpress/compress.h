@@ -61,10 +61,11 @@ struct CompressOptions {
   /// counts.
   bool verify = true;
   int num_threads = 0;  ///< 0: as many as the machine has; the bytes do not depend on it
-  /// "cpu"; "cuda" or "cuda:N": a GPU, and kDeviceFailed if it cannot be used or fails; "auto": the first GPU
-  /// that can be used, and the CPU if there is none or it fails. The bytes do not depend on it.
+  /// "cpu"; "cuda" or "cuda:N": a GPU, "cuda:N,M": several, which share the units, and kDeviceFailed if one
+  /// of them cannot be used or fails; "auto": the first GPU that can be used, and the CPU if there is none or
+  /// it fails. The bytes do not depend on it.
   std::string device = "cpu";
-  /// Of the GPU's memory, at most; 0: nine tenths of what is free. Longer units go through it in slabs.
+  /// Of each GPU's memory, at most; 0: nine tenths of what is free. Longer units go through it in slabs.
   std::uint64_t vram_bytes = 0;
   /// Bounds the resident memory of the whole process, whatever it holds before (the program also keeps the
   /// allocator from holding on to blocks: src/cli/main.cpp); 0: 60% of what is free. The bytes do not depend

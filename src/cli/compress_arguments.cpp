@@ -94,7 +94,7 @@ void add_compress_options(CLI::App& command, CompressArguments& arguments) {
   command
       .add_option("--device", arguments.run.device,
                   "auto: the first GPU that can be used, else the CPU; the bytes stay the same")
-      ->option_text("auto|cpu|cuda|cuda:N");
+      ->option_text("auto|cpu|cuda|cuda:N|cuda:N,M");
   add_threads_option(command, options.num_threads, "CPU threads (default: all); the bytes stay the same");
   command
       .add_option("--vram", arguments.vram,

@@ -262,6 +262,7 @@ df11::DecodeCompletion GpuStages::decode(const df11::DecodeArguments& arguments)
     parameters.d_positions = copy_in(d_positions_, arguments.positions);
     parameters.d_encoded_exponent = copy_in(d_encoded_exponent_, arguments.encoded_exponent);
     parameters.available_bytes = arguments.encoded_exponent.size();
+    parameters.first_weight = arguments.positions.front();
     parameters.d_gaps = copy_in(d_gaps_, arguments.gaps);
     if (!arguments.sign_mantissa.empty()) {
       parameters.d_sign_mantissa = copy_in(d_sign_mantissa_, arguments.sign_mantissa);

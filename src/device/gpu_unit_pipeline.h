@@ -1,53 +1,40 @@
-// device/unit_pipeline.h on a GPU: four streams (copies in, counting, other kernels, copies out), rings of
-// pinned memory at both ends, and a slot of device memory for the weights of each unit under way.
+// device/unit_pipeline.h on a GPU: four streams (copies in, counting, other kernels, copies out) and rings of
+// pinned memory at both ends.
+//
+// Units that fit are held whole: a slot of device memory for the weights of each under way. A longer one is
+// alone on the GPU, and takes the memory of them all for slabs of its own (streamed_unit.h).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "device/df11_launches.h"
 #include "device/driver/gpu.h"
 #include "device/gpu_kernels.h"
 #include "device/growing_device_buffer.h"
+#include "device/pipeline_memory.h"
+#include "device/pipeline_streams.h"
+#include "device/unit_encoding.h"
 #include "device/unit_pipeline.h"
 
 namespace weightpress::device {
 
 class GpuUnitPipeline final : public UnitPipeline {
  public:
-  /// Both must outlive the object. Throws Error; kOutOfMemory if the longest unit does not fit.
+  /// Both must outlive the object. Throws Error; kOutOfMemory if the GPU's memory is too small even for
+  /// slabs.
   GpuUnitPipeline(const Gpu& gpu, const GpuKernels& kernels, const UnitPipelineSizes& sizes);
   ~GpuUnitPipeline() override;
 
-  bool has_room() const override;
-  bool can_encode() const override { return free_encoding() != nullptr; }
+  bool has_room(std::uint64_t num_weights) const override;
+  std::uint64_t num_free_slots() const override;
+  bool can_encode() const override;
   std::unique_ptr<UnitOnGpu> begin_unit(std::uint64_t num_weights) override;
+  const Memory& memory() const override { return told_memory_; }
 
  private:
-  class Unit;
-
-  /// A ring's part: free once what was enqueued with it is done.
-  struct Pinned {
-    explicit Pinned(const Gpu& gpu, std::uint64_t bytes) : memory(gpu, bytes), done(gpu) {}
-    PinnedBuffer memory;
-    Event done;
-    bool is_in_use = false;
-  };
-  class Ring {
-   public:
-    Ring(const Gpu& gpu, std::uint64_t bytes_each);
-    /// The next one, once it is free.
-    Pinned& take();
-    std::uint64_t bytes_each() const { return bytes_each_; }
-
-   private:
-    static constexpr std::size_t kParts = 4;
-    std::uint64_t bytes_each_;
-    std::vector<Pinned> parts_;
-    std::size_t next_ = 0;
-  };
+  class ResidentUnit;
+  class LoneUnit;
 
   /// Device memory of one unit from its first weight on.
   struct Slot {
@@ -56,20 +43,22 @@ class GpuUnitPipeline final : public UnitPipeline {
     PinnedBuffer histogram;
     bool is_taken = false;
   };
+  struct Encoding {
+    std::unique_ptr<UnitEncoding> encoding;
+    GrowingDeviceBuffer d_bits;
+    bool is_taken = false;
+  };
 
-  struct Encoding;
-  Encoding* free_encoding() const;
-  void synchronize() const;
+  bool plan_and_allocate(std::uint64_t most_slots);  // false: the memory is not there
+  void allocate_slots();
 
-  const Gpu& gpu_;
-  Df11Launches launches_;
-  // Counting has a stream of its own: encoding must not wait for the weights of later units.
-  Stream in_, count_, compute_, out_;
-  std::uint64_t slab_weights_ = 0;
-  Ring in_ring_, out_ring_;
+  PipelineStreams streams_;
+  const std::uint64_t longest_unit_weights_;
+  PipelineMemory plan_;
+  Memory told_memory_;
   std::vector<std::unique_ptr<Slot>> slots_;
-
-  std::array<std::unique_ptr<Encoding>, 2> encodings_;
+  std::vector<std::unique_ptr<Encoding>> encodings_;
+  bool has_lone_unit_ = false;  // slots and encodings are given back for it
 };
 
 }  // namespace weightpress::device

@@ -65,6 +65,8 @@ void BlockHash::add(std::uint64_t offset_bytes, const void* data, std::uint64_t 
     if (slot == nullptr) slot = std::make_unique<OpenBlock>();
     open = slot.get();
   }
+  // Whoever read it before gave up half way.
+  if (offset_bytes == begin) XXH3_64bits_reset(open->state.get());
   XXH3_64bits_update(open->state.get(), data, bytes);
   if (offset_bytes + bytes != end) return;
   blocks_[block] = XXH3_64bits_digest(open->state.get());

@@ -32,8 +32,8 @@ class BlockHash {
   ~BlockHash();
   BlockHash(BlockHash&&) noexcept;
 
-  /// A piece that lies in one block, as transfer_on_grid() cuts them. Pieces of one block must come in order;
-  /// those of different blocks may come from different threads at once.
+  /// A piece that lies in one block, as transfer_on_grid() cuts them. Pieces of one block must come in order,
+  /// and may begin anew; those of different blocks may come from different threads at once.
   void add(std::uint64_t offset_bytes, const void* data, std::uint64_t bytes);
 
   /// Once all is added.

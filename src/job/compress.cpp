@@ -332,22 +332,13 @@ class CompressJob : private job::Compression {
         give_up_gpu(failure);
       }
     }
-    const bool in_slabs = slab_stages_ != nullptr && slab_stages_->uses_gpu();
-    try {
-      encode_on_host(unit, file, number);
-    } catch (const Error& error) {
-      // Not before the CPU finds so too.
-      const bool may_be_the_gpu =
-          error.code() == ErrorCode::kVerificationFailed || error.code() == ErrorCode::kSourceChanged;
-      if (!in_slabs || !may_be_the_gpu || !slab_stages_->uses_gpu()) throw;
-      give_up_gpu({error.details()});
-      encode_on_host(unit, file, number);
-    }
+    encode_on_host(unit, file, number);
   }
 
   /// The same, by a GPU, which also reads back.
   void encode_on_gpu(PlannedUnit& unit, std::size_t unit_index, job::TensorFile& file, std::size_t number) {
     feed_all(unit);
+    make_way_for_encoding(unit);
     unit.on_gpu->encode(unit.plan, file.sink(number), options_.verify, [&] {
       feed_ahead(unit_index);
       encode_ahead(unit_index);
@@ -357,7 +348,7 @@ class CompressJob : private job::Compression {
     if (is_single_file()) on_slab()(unit.unit.num_weights);
   }
 
-  /// The same by the CPU, or by the GPU in slabs; read back from the file.
+  /// The same by the CPU; read back from the file.
   void encode_on_host(PlannedUnit& unit, job::TensorFile& file, std::size_t number) {
     std::optional<job::UnitVerifier> verifier;
     job::UnitCompressor::OnWritten on_written;

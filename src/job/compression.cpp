@@ -221,7 +221,7 @@ std::uint64_t Compression::lists_bytes() const {
 /// What a GPU's driver takes of the host's memory is in use already. Where that leaves too little, the CPU
 /// does the work, unless the GPU was asked for.
 MemoryPlan Compression::plan_memory_beside_gpu(MemoryRequest request) {
-  if (device_.gpu) {
+  if (!device_.gpus.empty()) {
     MemoryRequest beside = request;
     beside.held_weights = 0;  // units stay in the GPU's memory
     auto plan = job::plan_memory(beside);
@@ -230,7 +230,7 @@ MemoryPlan Compression::plan_memory_beside_gpu(MemoryRequest request) {
       throw Error(plan.error().code,
                   plan.error().message + " (with the GPU's driver, which is in it; --device cpu needs less)");
     }
-    device_.gpu.reset();
+    device_.gpus.clear();
     device_.why = device_.name + " leaves too little of the memory that may be used";
     device_.name = "cpu";
     request.resident_bytes = resident_memory_bytes();

@@ -24,7 +24,6 @@
 #include "job/model_plan.h"
 #include "job/output_record.h"
 #include "job/stage_times.h"
-#include "job/stages_of_either.h"
 #include "job/tensor_file.h"
 #include "job/unit_compressor.h"
 #include "model/checkpoint.h"
@@ -85,16 +84,19 @@ class Compression {
 
   // ---- a GPU
 
-  bool uses_gpu() const { return pipeline_ != nullptr; }
-  /// All weights of a unit to the GPU, those that are not there yet. Throws GpuFailure.
+  bool uses_gpu() const { return !pipelines_.empty(); }
+  /// All weights of a unit to a GPU, those that are not there yet. Throws GpuFailure.
   void feed_all(PlannedUnit& unit);
+  /// Takes back what was begun for later units, if it is in the way. Throws GpuFailure.
+  void make_way_for_encoding(PlannedUnit& unit);
   void leave_gpu(PlannedUnit& unit);
   /// One slab of the next unit after `unit_index` that is not there yet. Throws GpuFailure.
   void feed_ahead(std::size_t unit_index);
-  /// The unit after `unit_index` begins to be encoded, if its weights are there. Throws GpuFailure.
+  /// The units after `unit_index`, one a GPU, begin to be encoded, if their weights are there. Throws
+  /// GpuFailure.
   void encode_ahead(std::size_t unit_index);
-  /// A GPU without enough memory goes on with units in slabs. After anything else, or a second time, the CPU
-  /// takes over, with a warning. Throws Error if the GPU was asked for.
+  /// GPUs without enough memory go on with half of what they took. After anything else, or if no half is
+  /// left, the CPU takes over, with a warning. Throws Error if a GPU was asked for.
   void give_up_gpu(const GpuFailure& failure);
 
   // ---- progress and report
@@ -116,12 +118,11 @@ class Compression {
   MemoryPlan memory_;
   std::unique_ptr<df11::Df11Stages> stages_;
   DeviceChoice device_;
-  StagesOfEither* slab_stages_ = nullptr;           // stages_, if there is a GPU
-  std::unique_ptr<device::UnitPipeline> pipeline_;  // nullptr: no GPU, or units are too long for it
+  std::vector<std::unique_ptr<device::UnitPipeline>> pipelines_;  // one a GPU; none: the CPU
   /// The unit of that number, if its weights will be wanted on the GPU; else nullptr.
   std::function<PlannedUnit*(std::size_t)> upcoming_;
   std::map<std::size_t, std::unique_ptr<PlannedUnit>> ahead_;  // begun before their turn
-  std::vector<PlannedUnit*> units_on_gpu_;
+  std::vector<PlannedUnit*> units_on_gpu_;                     // in the order in which they were begun
   std::unique_ptr<HeldWeights> held_;
   SlabBuffers buffers_;
   UnitCompressorOptions compressor_options_;
@@ -145,7 +146,10 @@ class Compression {
   MemoryPlan plan_memory_beside_gpu(MemoryRequest request);
   void make_stages();
   PlannedUnit* begin_ahead(std::size_t unit_index);
-  void begin_on_gpu(PlannedUnit& unit);
+  void make_pipelines(std::uint64_t device_bytes);
+  device::UnitPipeline* pipeline_with_room(std::uint64_t num_weights) const;
+  void begin_on_gpu(PlannedUnit& unit, device::UnitPipeline& pipeline);
+  bool stays_on_gpu(const PlannedUnit& unit) const;
   Result<df11::UnitPlan> count_and_plan(PlannedUnit& unit, std::size_t unit_index);
   std::uint64_t lists_bytes() const;
   void begin_report();

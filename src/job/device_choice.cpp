@@ -1,7 +1,8 @@
 #include "job/device_choice.h"
 
+#include <algorithm>
 #include <charconv>
-#include <optional>
+#include <vector>
 
 #include <weightpress/error.h>
 
@@ -12,23 +13,35 @@ namespace {
 
 constexpr std::string_view kCuda = "cuda";
 
-/// The number in "cuda:N"; nullopt: it is none.
-std::optional<int> number_of(std::string_view device) {
-  if (device == kCuda) return 0;
-  if (!device.starts_with("cuda:")) return std::nullopt;
-  const std::string_view digits = device.substr(5);
-  int number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size() || number < 0) return std::nullopt;
-  return number;
+/// The numbers in "cuda:N,M"; none: it is no such list.
+std::vector<int> numbers_of(std::string_view device) {
+  if (device == kCuda) return {0};
+  if (!device.starts_with("cuda:")) return {};
+  std::vector<int> numbers;
+  const char* at = device.data() + 5;
+  const char* const end = device.data() + device.size();
+  while (true) {
+    int number = 0;
+    const auto [after, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 0) return {};
+    numbers.push_back(number);
+    if (after == end) return numbers;
+    if (*after != ',') return {};
+    at = after + 1;
+  }
 }
 
-DeviceChoice choose_cuda(std::string_view device, int number) {
+DeviceChoice choose_cuda(std::string_view device, const std::vector<int>& numbers) {
+  const std::string asked = "--device " + std::string(device) + ": ";
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (std::find(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(i), numbers[i]) !=
+        numbers.begin() + static_cast<std::ptrdiff_t>(i))
+      throw Error(ErrorCode::kUsage, asked + "it names cuda:" + std::to_string(numbers[i]) + " twice");
+  }
   std::string why_none;
   const int count = device::count_gpus(why_none);
-  const std::string asked = "--device " + std::string(device) + ": ";
   if (count == 0) throw Error(ErrorCode::kDeviceFailed, asked + why_none);
-  if (number >= count) {
+  if (std::ranges::any_of(numbers, [&](int number) { return number >= count; })) {
     throw Error(ErrorCode::kDeviceFailed,
                 asked + "there " +
                     (count == 1 ? "is one GPU, cuda:0"
@@ -36,14 +49,18 @@ DeviceChoice choose_cuda(std::string_view device, int number) {
                                       " GPUs, cuda:0 to cuda:" + std::to_string(count - 1)));
   }
   DeviceChoice choice;
-  try {
-    choice.gpu = device::open_gpu(number);
-  } catch (const Error& error) {
-    throw Error(ErrorCode::kDeviceFailed, asked + error.what());
+  choice.name.clear();
+  for (const int number : numbers) {
+    try {
+      choice.gpus.push_back(device::open_gpu(number));
+    } catch (const Error& error) {
+      const std::string which = numbers.size() > 1 ? "cuda:" + std::to_string(number) + ": " : "";
+      throw Error(ErrorCode::kDeviceFailed, asked + which + error.what());
+    }
+    choice.name += (choice.name.empty() ? "" : ", ") + choice.gpus.back()->name();
   }
   choice.is_required = true;
-  choice.name = choice.gpu->name();
-  choice.why = "it was asked for";
+  choice.why = numbers.size() == 1 ? "it was asked for" : "they were asked for";
   return choice;
 }
 
@@ -55,16 +72,16 @@ DeviceChoice choose_device(std::string_view device) {
     choice.why = "it was asked for";
     return choice;
   }
-  if (const auto number = number_of(device)) return choose_cuda(device, *number);
+  if (const auto numbers = numbers_of(device); !numbers.empty()) return choose_cuda(device, numbers);
   if (device != "auto") {
     throw Error(ErrorCode::kUsage,
-                "--device " + model::in_quotes(device) + ": it is auto, cpu, cuda or cuda:N");
+                "--device " + model::in_quotes(device) + ": it is auto, cpu, cuda, cuda:N or cuda:N,M");
   }
   const int count = device::count_gpus(choice.why);
   for (int number = 0; number < count; ++number) {
     try {
-      choice.gpu = device::open_gpu(number);
-      choice.name = choice.gpu->name();
+      choice.gpus.push_back(device::open_gpu(number));
+      choice.name = choice.gpus.front()->name();
       choice.why =
           number == 0 ? "a GPU that can be used is there" : choice.why + "; the next one can be used";
       return choice;

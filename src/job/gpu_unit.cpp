@@ -46,7 +46,7 @@ class PieceChecks {
   explicit PieceChecks(const df11::UnitPlan& plan) : plan_(plan) {}
 
   void look_at(const device::OutputPiece& piece) {
-    sums_[static_cast<std::size_t>(piece.buffer)] += device::sum_of_words(piece.bytes);
+    sums_[static_cast<std::size_t>(piece.buffer)] += device::sum_of_words(piece.bytes, piece.offset_bytes);
     if (piece.buffer == device::OutputBuffer::kOutputPositions) {
       for (std::size_t i = 0; i + 4 <= piece.bytes.size(); i += 4) {
         std::uint32_t position = 0;
@@ -82,22 +82,41 @@ class PieceChecks {
 }  // namespace
 
 GpuUnit::GpuUnit(device::UnitPipeline& pipeline, WeightSource& source, int num_threads, StageTimes* times)
-    : source_(source),
+    : pipeline_(pipeline),
+      source_(source),
       num_threads_(num_threads),
       times_(times),
       unit_(on_gpu([&] { return pipeline.begin_unit(source.num_weights()); })) {}
 
 void GpuUnit::feed() {
-  const std::span<std::uint16_t> weights = on_gpu([&] { return unit_->next_weights(); });
-  {
-    const StageTimer timer(times_, Stage::kRead, weights.size_bytes());
-    source_.read(num_fed_, weights);
+  const device::UnitOnGpu::Slab slab = on_gpu([&] { return unit_->next_weights(); });
+  // What the slab before ended with.
+  const std::uint64_t known = std::min<std::uint64_t>(num_fed_ - slab.first, slab.weights.size());
+  std::copy_n(last_weights_.end() - static_cast<std::ptrdiff_t>(num_fed_ - slab.first), known,
+              slab.weights.begin());
+  const std::span<std::uint16_t> fresh = slab.weights.subspan(known);
+  if (!fresh.empty()) {
+    {
+      const StageTimer timer(times_, Stage::kRead, fresh.size_bytes());
+      source_.read(num_fed_, fresh);
+    }
+    const WeightSums sums = sum_weights(fresh, num_threads_);
+    sums_.weights += sums.weights;
+    sums_.exponents += sums.exponents;
+    num_fed_ += fresh.size();
+    if (goes_in_slabs_) keep_last(fresh);
   }
-  const WeightSums sums = sum_weights(weights, num_threads_);
-  sums_.weights += sums.weights;
-  sums_.exponents += sums.exponents;
   on_gpu([&] { unit_->submit(); });
-  num_fed_ += weights.size();
+}
+
+void GpuUnit::keep_last(std::span<const std::uint16_t> weights) {
+  constexpr std::uint64_t kMost = device::UnitOnGpu::kMaxOverlapWeights;
+  last_weights_.insert(
+      last_weights_.end(),
+      weights.end() - static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(weights.size(), kMost)),
+      weights.end());
+  if (last_weights_.size() > kMost)
+    last_weights_.erase(last_weights_.begin(), last_weights_.end() - static_cast<std::ptrdiff_t>(kMost));
 }
 
 std::optional<Result<df11::UnitPlan>> GpuUnit::plan(std::string_view unit, const df11::CodingOptions& coding,
@@ -129,8 +148,13 @@ std::optional<Result<df11::UnitPlan>> GpuUnit::plan(std::string_view unit, const
 }
 
 void GpuUnit::begin_encoding(const df11::UnitPlan& plan, bool verifies) {
-  on_gpu([&] { unit_->encode(plan, verifies); });
+  encoded_plan_ = plan;
+  on_gpu([&] { unit_->encode(encoded_plan_, verifies); });
   is_encoding_ = true;
+  goes_in_slabs_ = unit_->wants() != device::UnitOnGpu::Wants::kNothing;
+  if (!goes_in_slabs_) return;
+  num_fed_ = 0;
+  sums_ = {};
 }
 
 void GpuUnit::encode(const df11::UnitPlan& plan, UnitSink& sink, bool verifies,
@@ -138,7 +162,11 @@ void GpuUnit::encode(const df11::UnitPlan& plan, UnitSink& sink, bool verifies,
   if (!is_encoding_) begin_encoding(plan, verifies);
   sink.write(UnitBuffer::kLuts, 0, {plan.tables.data(), plan.tables.size_bytes()});
   PieceChecks checks(plan);
+  using Wants = device::UnitOnGpu::Wants;
   while (true) {
+    // By turns, so that both directions are busy.
+    while (unit_->wants() == Wants::kFirst) feed();
+    if (unit_->wants() == Wants::kMore) feed();
     std::optional<device::OutputPiece> piece;
     {
       const StageTimer timer(times_, Stage::kEncode, 0);

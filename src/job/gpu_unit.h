@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "device/unit_pipeline.h"
 #include "format/unit_plan.h"
@@ -29,7 +30,7 @@ class GpuUnit {
   /// members do.
   GpuUnit(device::UnitPipeline& pipeline, WeightSource& source, int num_threads, StageTimes* times);
 
-  bool has_all() const { return num_fed_ == source_.num_weights(); }
+  bool has_all() const { return unit_->has_all(); }
   /// Reads the next slab and gives it to the GPU. Throws what the source throws.
   void feed();
 
@@ -42,6 +43,7 @@ class GpuUnit {
   /// Once all are fed: the GPU begins to make the buffers. Not needed before encode().
   void begin_encoding(const df11::UnitPlan& plan, bool verifies);
   bool is_encoding() const { return is_encoding_; }
+  device::UnitPipeline& pipeline() const { return pipeline_; }
   /// Once all are fed: makes the buffers, and reads them back in place if `verifies`. between: called after
   /// each piece that was written. Weights that are not those of the plan are a GpuFailure too: whether it is
   /// the source that changed, or the GPU's memory, shows when the CPU does it. Throws what the sink throws.
@@ -49,15 +51,21 @@ class GpuUnit {
               const std::function<void()>& between);
 
  private:
+  void keep_last(std::span<const std::uint16_t> weights);
+
+  device::UnitPipeline& pipeline_;
   WeightSource& source_;
   const int num_threads_;
   StageTimes* const times_;
   std::unique_ptr<device::UnitOnGpu> unit_;
-  std::uint64_t num_fed_ = 0;
-  WeightSums sums_;  // of those fed
+  std::uint64_t num_fed_ = 0;  // to be counted, or again, to be encoded
+  WeightSums sums_;            // of these
+  bool goes_in_slabs_ = false;
+  std::vector<std::uint16_t> last_weights_;  // that were fed, if slabs may begin with them
   bool is_planned_ = false, is_encoding_ = false;
   UnitCounts counts_;
   std::optional<Result<df11::UnitPlan>> plan_;
+  df11::UnitPlan encoded_plan_;  // the GPU's, from begin_encoding() on
 };
 
 }  // namespace weightpress::job

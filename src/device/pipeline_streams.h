@@ -1,0 +1,42 @@
+// What the units of a pipeline share: a GPU's streams, and pinned memory at both ends.
+#pragma once
+
+#include <cstdint>
+
+#include "device/df11_launches.h"
+#include "device/driver/gpu.h"
+#include "device/gpu_kernels.h"
+#include "device/pinned_ring.h"
+
+namespace weightpress::device {
+
+struct PipelineStreams {
+  /// slab_weights: of a part of the ring for weights; piece_bytes: of one for buffers. Throws CudaError.
+  PipelineStreams(const Gpu& of_gpu, const GpuKernels& kernels, std::uint64_t slab_weights,
+                  std::uint64_t piece_bytes)
+      : gpu(of_gpu),
+        launches(kernels),
+        in(of_gpu),
+        count(of_gpu),
+        compute(of_gpu),
+        out(of_gpu),
+        in_ring(of_gpu, slab_weights * sizeof(std::uint16_t)),
+        out_ring(of_gpu, piece_bytes) {}
+
+  std::uint64_t slab_weights() const { return in_ring.bytes_each() / sizeof(std::uint16_t); }
+  /// Waits for all four.
+  void synchronize() const {
+    in.wait();
+    count.wait();
+    compute.wait();
+    out.wait();
+  }
+
+  const Gpu& gpu;
+  const Df11Launches launches;
+  // Counting has a stream of its own: encoding must not wait for the weights of later units.
+  const Stream in, count, compute, out;
+  PinnedRing in_ring, out_ring;
+};
+
+}  // namespace weightpress::device
