@@ -44,9 +44,11 @@ inline constexpr std::uint64_t kMaxUnitWeights = (std::uint64_t{1} << 31) - 4096
 inline constexpr std::uint64_t kMaxStreamBytes = (std::uint64_t{1} << 31) - 4096;
 // Dynamic shared memory of a block: a 32-bit count a thread, one more, and two bytes a weight of the chunk.
 // The official loader never raises CUDA's default of 48 KiB.
+constexpr std::uint64_t official_shared_bytes(std::uint64_t chunk_weights) {
+  return kWindowsPerChunk * 4 + 4 + 2 * chunk_weights;
+}
 inline constexpr std::uint32_t kOfficialSharedMemoryBytes = 48 * 1024;
-inline constexpr std::uint32_t kMaxChunkWeights =
-    (kOfficialSharedMemoryBytes - (kWindowsPerChunk * 4 + 4)) / 2;
+inline constexpr std::uint32_t kMaxChunkWeights = (kOfficialSharedMemoryBytes - official_shared_bytes(0)) / 2;
 static_assert(kMaxChunkWeights == 23550);
 
 struct Df11Limits {

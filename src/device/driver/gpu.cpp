@@ -137,6 +137,12 @@ int Kernel::attribute(CUfunction_attribute which) const {
   return value;
 }
 
+void Kernel::allow_shared_bytes(unsigned bytes) const {
+  WP_CUDA_CHECK(gpu_->driver(), func_set_attribute,
+                "of kernel " + name_ + " (" + std::to_string(bytes) + " bytes of shared memory)", function_,
+                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(bytes));
+}
+
 int Kernel::max_active_blocks(const LaunchShape& shape) const {
   int blocks = 0;
   WP_CUDA_CHECK(gpu_->driver(), occupancy_max_active_blocks, "of kernel " + name_, &blocks, function_,

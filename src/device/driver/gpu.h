@@ -146,6 +146,8 @@ class Kernel {
   const std::string& name() const { return name_; }
   CUfunction get() const { return function_; }
   int attribute(CUfunction_attribute attribute) const;
+  /// Launches may ask for as much dynamic shared memory from now on: more than 48 KiB want that.
+  void allow_shared_bytes(unsigned bytes) const;
   /// Blocks that a multiprocessor runs at once.
   int max_active_blocks(const LaunchShape& shape) const;
 
