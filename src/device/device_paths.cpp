@@ -6,6 +6,7 @@
 #include "device/driver/gpu.h"
 #include "device/embedded_kernels.h"
 #include "device/gpu_kernels.h"
+#include "device/gpu_official_slab_kernel.h"
 #include "device/gpu_stages.h"
 #include "device/gpu_unit_pipeline.h"
 
@@ -33,6 +34,10 @@ class OpenGpu final : public GpuPath {
   std::unique_ptr<UnitPipeline> make_pipeline(const UnitPipelineSizes& sizes) override {
     gpu_.use();
     return std::make_unique<GpuUnitPipeline>(gpu_, kernels_, sizes);
+  }
+  std::unique_ptr<OfficialSlabKernel> load_official_kernel(const std::string& ptx) override {
+    gpu_.use();
+    return std::make_unique<GpuOfficialSlabKernel>(gpu_, ptx);
   }
   const std::string& name() const override { return name_; }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/official_slab_kernel.h"
 #include "device/unit_pipeline.h"
 #include "format/decode_stage.h"
 #include "format/stages.h"
@@ -26,6 +27,9 @@ class GpuPath {
   /// Whole units, with copies and kernels beside each other. Throws Error; kOutOfMemory if the longest unit
   /// does not fit.
   virtual std::unique_ptr<UnitPipeline> make_pipeline(const UnitPipelineSizes& sizes) = 0;
+  /// ptx: the text of the known decode.ptx, which the driver compiles. Throws Error, e.g. where the driver is
+  /// older than the text.
+  virtual std::unique_ptr<OfficialSlabKernel> load_official_kernel(const std::string& ptx) = 0;
   /// "cuda:0 (NVIDIA H200, cubin for sm_90)"
   virtual const std::string& name() const = 0;
 };

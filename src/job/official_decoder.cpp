@@ -1,10 +1,8 @@
 #include "job/official_decoder.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cassert>
-#include <chrono>
 
 #include "format/df11_constants.h"
 #include "format/luts_view.h"
@@ -13,45 +11,6 @@ namespace weightpress::job {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "output_positions are read as they lie in files");
-
-constexpr const char* kEntry = "decode";
-// luts, encoded_exponent, sign_mantissa, output_positions, gaps, outputs; rows of luts, bytes, weights.
-constexpr std::array<std::uint32_t, 9> kParameterBytes = {8, 8, 8, 8, 8, 8, 4, 4, 4};
-// Of what follows the chunk that a window is in, the kernel takes 32 bits.
-constexpr std::uint64_t kKernelLookaheadBytes = 4;
-static_assert(kKernelLookaheadBytes <= df11::kDecodeLookaheadBytes);
-// What a block needs beside the weights of its chunk.
-constexpr std::uint64_t kCountBytes = df11::kWindowsPerChunk * 4 + 4;
-// The official kernel's threads take less than a hundred backward branches between two barriers; a kernel
-// whose threads go round once a weight of the chunk takes 2^15.
-constexpr std::uint64_t kMaxBranches = std::uint64_t{1} << 16;
-static_assert(kMaxBranches > df11::kChunkBits);
-// It has fewer than thirty barriers.
-constexpr std::uint64_t kMaxMeetings = std::uint64_t{1} << 15;
-
-/// What lies in the emulated memory for one launch.
-class Allocations {
- public:
-  explicit Allocations(ptxvm::Memory& memory) : memory_(memory) {}
-  ~Allocations() {
-    for (const std::uint64_t address : addresses_) memory_.free(address);
-  }
-  Allocations(const Allocations&) = delete;
-  Allocations& operator=(const Allocations&) = delete;
-
-  template <class Bytes>
-  std::uint64_t add(Bytes bytes, std::string name, std::uint32_t slack_bytes = 0) {
-    ptxvm::AllocationOptions options;
-    options.name = std::move(name);
-    options.slack_bytes = slack_bytes;
-    addresses_.push_back(memory_.adopt(bytes, std::move(options)));
-    return addresses_.back();
-  }
-
- private:
-  ptxvm::Memory& memory_;
-  std::vector<std::uint64_t> addresses_;
-};
 
 std::string hex_word(std::uint16_t word) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -62,35 +21,8 @@ std::string hex_word(std::uint16_t word) {
 
 }  // namespace
 
-Result<std::unique_ptr<InterpretedKernel>> InterpretedKernel::load(std::string ptx) {
-  std::unique_ptr<InterpretedKernel> kernel(new InterpretedKernel);
-  auto module = ptxvm::LoadedModule::load(std::move(ptx), kernel->memory_);
-  if (!module) return Unexpected(ErrorCode::kUsage, module.error().message);
-  kernel->module_ = std::move(*module);
-  const ptxvm::KernelInfo* info = kernel->module_->find_kernel(kEntry);
-  if (info == nullptr) return Unexpected(ErrorCode::kUsage, "it holds no entry " + std::string(kEntry));
-  const bool fits = std::ranges::equal(info->parameters, kParameterBytes, {},
-                                       [](const ptxvm::KernelParameter& one) { return one.size_bytes; });
-  if (!fits) {
-    return Unexpected(ErrorCode::kUsage, "its entry " + std::string(kEntry) +
-                                             " does not take the official kernel's six pointers and three "
-                                             "32-bit numbers");
-  }
-  return kernel;
-}
-
-KernelCounts& KernelCounts::operator+=(const KernelCounts& other) {
-  num_chunks += other.num_chunks;
-  num_weights += other.num_weights;
-  lane_instructions += other.lane_instructions;
-  reads_past_gaps += other.reads_past_gaps;
-  reads_past_positions += other.reads_past_positions;
-  seconds += other.seconds;
-  return *this;
-}
-
 OfficialDecoder::OfficialDecoder(const UnitSizes& sizes, const UnitBytes& bytes, df11::Df11DecodeStage& own,
-                                 InterpretedKernel& kernel, KernelBuffers& buffers, int num_threads,
+                                 OfficialKernelRunner& kernel, KernelBuffers& buffers, int num_threads,
                                  std::uint64_t slab_chunks)
     : sizes_(sizes),
       bytes_(bytes),
@@ -172,8 +104,7 @@ OfficialDecoder::Slab OfficialDecoder::read_slab(std::uint64_t first_chunk, std:
   return slab;
 }
 
-/// Our own decoder. Sets the slab's expected weights.
-std::optional<UnitFault> OfficialDecoder::decode_slab(Slab& slab, WeightSource* source) {
+df11::DecodeArguments OfficialDecoder::arguments_of(const Slab& slab) const {
   df11::DecodeArguments arguments;
   arguments.luts = luts_;
   arguments.num_weights = sizes_.num_weights;
@@ -183,6 +114,12 @@ std::optional<UnitFault> OfficialDecoder::decode_slab(Slab& slab, WeightSource* 
   arguments.encoded_exponent = slab.encoded_exponent;
   arguments.gaps = slab.gaps;
   arguments.sign_mantissa = slab.sign_mantissa;
+  return arguments;
+}
+
+/// Our own decoder. Sets the slab's expected weights.
+std::optional<UnitFault> OfficialDecoder::decode_slab(Slab& slab, WeightSource* source) {
+  df11::DecodeArguments arguments = arguments_of(slab);
   const std::span<std::uint16_t> expected = buffers_.expected.get(slab.num_weights());
   if (source == nullptr) {
     arguments.weights = expected;
@@ -198,95 +135,43 @@ std::optional<UnitFault> OfficialDecoder::decode_slab(Slab& slab, WeightSource* 
 }
 
 std::optional<UnitFault> OfficialDecoder::run_kernel(const Slab& slab, bool has_source) {
-  const std::uint64_t count = slab.num_weights();
-  const std::span<std::uint16_t> outputs = buffers_.outputs.get(count);
+  if (!own_kernel_ends_ && !kernel_.is_interpreter()) return never_ends(sizes_.num_chunks - 1);
+  const std::span<std::uint16_t> outputs = buffers_.outputs.get(slab.num_weights());
   // So that a weight that the kernel does not write is a wrong one.
   std::ranges::transform(slab.expected, outputs.begin(),
                          [](std::uint16_t weight) { return static_cast<std::uint16_t>(~weight); });
-
-  const std::uint64_t end_chunk = slab.first_chunk + slab.num_chunks;
-  const bool is_last = end_chunk == sizes_.num_chunks;
-  const std::uint64_t stored_positions =
-      std::min<std::uint64_t>(slab.positions.size(), sizes_.num_positions - slab.first_chunk);
-  const std::uint64_t stream_bytes = std::min<std::uint64_t>(
-      slab.num_chunks * df11::kChunkBytes + kKernelLookaheadBytes, slab.encoded_exponent.size());
-  // The last window's gap is taken out of two bytes, though it lies in one.
-  const std::uint64_t gaps_bytes = slab.num_chunks * df11::kGapBytesPerChunk + (is_last ? 0 : 1);
-  const auto constant = [](std::span<const std::uint8_t> bytes) { return bytes; };
-  // Offsets in what a fault says count from there.
-  const std::string piece =
-      " from chunk " + std::to_string(slab.first_chunk) + " to " + std::to_string(end_chunk - 1);
-
-  Allocations memory(kernel_.memory());
-  const std::uint64_t luts = memory.add(constant(luts_), "luts");
-  const std::uint64_t stream =
-      memory.add(constant(slab.encoded_exponent.first(stream_bytes)), "encoded_exponent" + piece);
-  const std::uint64_t sign_mantissa = memory.add(constant(slab.sign_mantissa), "sign_mantissa" + piece);
-  const std::uint64_t positions = memory.add(
-      constant({reinterpret_cast<const std::uint8_t*>(slab.positions.data()), 4 * stored_positions}),
-      "output_positions" + piece, stored_positions < slab.positions.size() ? 4 : 0);
-  const std::uint64_t gaps =
-      memory.add(constant(slab.gaps.first(gaps_bytes)), "gaps" + piece, is_last ? 1 : 0);
-  const std::uint64_t out = memory.add(
-      std::span<std::uint8_t>{reinterpret_cast<std::uint8_t*>(outputs.data()), 2 * count}, "outputs" + piece);
-
-  // Where each buffer would begin if all of it were there, modulo 2^64.
-  const std::array<std::uint64_t, kParameterBytes.size()> parameters = {
-      luts,
-      stream - slab.first_chunk * df11::kChunkBytes,
-      sign_mantissa - slab.first_weight(),
-      positions - 4 * slab.first_chunk,
-      gaps - slab.first_chunk * df11::kGapBytesPerChunk,
-      out - 2 * slab.first_weight(),
-      sizes_.num_tables + 1,
-      sizes_.stream_bytes,
-      sizes_.num_weights};
-  ptxvm::LaunchConfig config;
-  config.grid.x = static_cast<std::uint32_t>(sizes_.num_chunks);
-  config.block.x = df11::kWindowsPerChunk;
-  config.dynamic_shared_bytes = kCountBytes + 2 * densest_chunk_;
-  config.max_shared_bytes = df11::kOfficialSharedMemoryBytes;
-  ptxvm::LaunchOptions options;
-  options.first_block = slab.first_chunk;
-  options.num_blocks = slab.num_chunks;
-  options.num_threads = num_threads_;
-  options.max_branches = kMaxBranches;
-  options.max_meetings = kMaxMeetings;
-
-  const auto start = std::chrono::steady_clock::now();
-  const Result<ptxvm::LaunchReport> report =
-      ptxvm::launch(kernel_.module(), kEntry, config, std::span<const std::uint64_t>(parameters),
-                    kernel_.memory(), options);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  if (!report) throw Error(ErrorCode::kUsage, "the kernel cannot be launched: " + report.error().message);
-  // How much of such a launch was done depends on threads, so it is not counted.
-  if (report.value().fault) return fault_of(*report.value().fault);
-  counts_.seconds += took.count();
-  counts_.lane_instructions += report.value().counters.lane_instructions;
-  counts_.reads_past_gaps += kernel_.memory().slack_reads(gaps);
-  counts_.reads_past_positions += kernel_.memory().slack_reads(positions);
-  counts_.num_chunks += slab.num_chunks;
-  counts_.num_weights += count;
+  KernelSlab given{.sizes = sizes_,
+                   .arguments = arguments_of(slab),
+                   .densest_chunk = densest_chunk_,
+                   .num_threads = num_threads_};
+  given.arguments.weights = outputs;
+  const KernelRun run = kernel_.run(given);
+  if (run.fault) return fault_of(*run.fault);
+  counts_ += run.counts;
   const auto wrong = std::ranges::mismatch(slab.expected, outputs);
   if (wrong.in1 == slab.expected.end()) return std::nullopt;
   return wrong_weight(slab, static_cast<std::uint64_t>(wrong.in1 - slab.expected.begin()), *wrong.in2,
                       has_source);
 }
 
-UnitFault OfficialDecoder::fault_of(const ptxvm::Fault& fault) const {
+UnitFault OfficialDecoder::never_ends(std::uint64_t chunk) {
   UnitFault told;
-  told.chunk = fault.block.x;
-  const std::string chunk = "chunk " + std::to_string(told.chunk);
-  if (fault.kind == ptxvm::FaultKind::kEndless && told.chunk + 1 == sizes_.num_chunks) {
-    told.kind = "padding";
-    told.message =
-        "luts: the weights are intact, but the official kernel never ends on the bits after the "
-        "last one (" +
-        chunk + "), and would hang the GPU: compress the unit again";
-  } else {
-    told.kind = "kernel";
-    told.message = "decode.ptx: does not get through " + chunk + ": " + fault.message;
-  }
+  told.kind = "padding";
+  told.chunk = chunk;
+  told.message =
+      "luts: the weights are intact, but the official kernel never ends on the bits after the last one "
+      "(chunk " +
+      std::to_string(chunk) + "), and would hang the GPU: compress the unit again";
+  return told;
+}
+
+UnitFault OfficialDecoder::fault_of(const ptxvm::Fault& fault) const {
+  const std::uint64_t chunk = fault.block.x;
+  if (fault.kind == ptxvm::FaultKind::kEndless && chunk + 1 == sizes_.num_chunks) return never_ends(chunk);
+  UnitFault told;
+  told.kind = "kernel";
+  told.chunk = chunk;
+  told.message = "decode.ptx: does not get through chunk " + std::to_string(chunk) + ": " + fault.message;
   return told;
 }
 

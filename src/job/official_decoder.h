@@ -2,58 +2,23 @@
 //
 // Our own decoder goes ahead: it settles that a slab is sound (and where it is not, its verdict counts, since
 // what the kernel does then means nothing), and it gives the weights to compare with where there is no
-// source. Then the kernel runs over the same chunks. It sees the whole unit's grid and indices, but of each
-// buffer only the slab's bytes lie in memory: pointers are shifted back by what comes before them, and any
-// access elsewhere is a fault.
+// source. Then the kernel runs over the same chunks, in the interpreter or on a GPU. A GPU would hang on a
+// unit on whose padding the kernel never ends: there our own decoder's word counts, and it is not launched.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "format/decode_stage.h"
-#include "format/result.h"
 #include "job/fault_locator.h"
+#include "job/official_kernel_runner.h"
 #include "job/stored_unit.h"
 #include "job/unit_compressor.h"
-#include "ptxvm/launch.h"
-#include "ptxvm/memory.h"
 
 namespace weightpress::job {
-
-/// The official kernel in an interpreter.
-class InterpretedKernel {
- public:
-  /// Errors are kUsage, a clause: the text is no PTX, does what the interpreter does not know, or holds no
-  /// entry `decode` with the official parameters.
-  static Result<std::unique_ptr<InterpretedKernel>> load(std::string ptx);
-
-  ptxvm::Memory& memory() { return memory_; }
-  const ptxvm::LoadedModule& module() const { return *module_; }
-
- private:
-  InterpretedKernel() = default;
-
-  ptxvm::Memory memory_;
-  std::unique_ptr<ptxvm::LoadedModule> module_;
-};
-
-/// What the kernel did in launches that ended.
-struct KernelCounts {
-  std::uint64_t num_chunks = 0;
-  std::uint64_t num_weights = 0;
-  std::uint64_t lane_instructions = 0;
-  /// Reads past the end that the kernel is known for: of the last gap's second byte, and of the entry that
-  /// short output_positions lack.
-  std::uint64_t reads_past_gaps = 0, reads_past_positions = 0;
-  double seconds = 0;  ///< of the launches
-
-  KernelCounts& operator+=(const KernelCounts& other);
-};
 
 /// The buffers of one slab; kept from unit to unit.
 struct KernelBuffers {
@@ -69,10 +34,10 @@ class OfficialDecoder {
   // At most 2 MB of bitstream and gaps, and five bytes a weight: 12 MB at 2.7 bits, 21 MB at one.
   static constexpr std::uint64_t kDefaultSlabChunks = 128;
 
-  /// own: our decoder. All that is given must outlive the object. At most kMaxTables tables. Reads all output
-  /// positions.
+  /// own: our decoder; that of the host where the kernel runs on a GPU, whose word alone launches nothing.
+  /// All that is given must outlive the object. At most kMaxTables tables. Reads all output positions.
   OfficialDecoder(const UnitSizes& sizes, const UnitBytes& bytes, df11::Df11DecodeStage& own,
-                  InterpretedKernel& kernel, KernelBuffers& buffers, int num_threads,
+                  OfficialKernelRunner& kernel, KernelBuffers& buffers, int num_threads,
                   std::uint64_t slab_chunks = kDefaultSlabChunks);
 
   /// False: the official loader cannot launch the kernel over this unit (docs/format.md, "Limits of the
@@ -83,8 +48,9 @@ class OfficialDecoder {
   /// What our own decoder says of the chunks so far: as UnitDecoder::kernel_ends().
   bool own_kernel_ends() const { return own_kernel_ends_; }
 
-  // Each returns the first fault in the order of the stream; nothing: there is none. What bytes, source and
-  // callbacks throw goes through; also Error kUsage if the kernel cannot be launched so.
+  // Each returns the first fault in the order of the stream; nothing: there is none. What bytes, source,
+  // callbacks and OfficialKernelRunner::run() throw goes through: after kDeviceFailed, another object with
+  // another runner does the unit anew.
 
   /// The chunks [first, end) against the source; nullptr: against our own decoder.
   std::optional<UnitFault> compare_chunks(std::uint64_t first, std::uint64_t end, WeightSource* source,
@@ -110,8 +76,10 @@ class OfficialDecoder {
   std::span<std::uint32_t> read_positions(std::uint64_t first, std::uint64_t count);
   void survey_positions();
   Slab read_slab(std::uint64_t first_chunk, std::uint64_t num_chunks);
+  df11::DecodeArguments arguments_of(const Slab& slab) const;
   std::optional<UnitFault> decode_slab(Slab& slab, WeightSource* source);
   std::optional<UnitFault> run_kernel(const Slab& slab, bool has_source);
+  static UnitFault never_ends(std::uint64_t chunk);
   UnitFault fault_of(const ptxvm::Fault& fault) const;
   UnitFault wrong_weight(const Slab& slab, std::uint64_t index, std::uint16_t output, bool has_source) const;
   std::uint64_t window_of(const Slab& slab, std::uint64_t chunk, std::uint64_t weight) const;
@@ -119,7 +87,7 @@ class OfficialDecoder {
   const UnitSizes sizes_;
   const UnitBytes& bytes_;
   df11::Df11DecodeStage& own_;
-  InterpretedKernel& kernel_;
+  OfficialKernelRunner& kernel_;
   KernelBuffers& buffers_;
   const int num_threads_;
   const std::uint64_t slab_chunks_;

@@ -15,6 +15,7 @@
 #include "host/host_stages.h"
 #include "job/checkpoint_source.h"
 #include "job/chunk_sample.h"
+#include "job/interpreted_kernel.h"
 #include "job/machine_trouble.h"
 #include "job/official_decoder.h"
 #include "job/official_kernel.h"

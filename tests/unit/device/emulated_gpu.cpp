@@ -30,7 +30,7 @@ void EmulatedGpu::Variables::set_default(const std::string& name, const std::str
   if (std::ranges::find(list_, name, &Variable::first) == list_.end()) list_.emplace_back(name, value);
 }
 
-EmulatedGpu::EmulatedGpu(const Variables& wanted) {
+EmulatedGpu::EmulatedGpu(const Variables& wanted, Opens opens) {
   Variables variables = wanted;
   static int number = 0;
   trace_ = std::filesystem::temp_directory_path() /
@@ -46,6 +46,8 @@ EmulatedGpu::EmulatedGpu(const Variables& wanted) {
   const CudaDriver* const driver = CudaDriver::find();
   if (driver == nullptr) throw std::runtime_error("the emulated driver was not found");
   driver->check(driver->calls().init(0), "init");  // find() does it once for the process
+  is_running_ = true;
+  if (opens == Opens::kNothing) return;
   gpu_ = std::make_unique<Gpu>(*driver, 0);
   kernels_ = std::make_unique<GpuKernels>(*gpu_);
   stages_ = std::make_unique<GpuStages>(*gpu_, *kernels_);
@@ -59,7 +61,8 @@ EmulatedGpu::~EmulatedGpu() {
 }
 
 std::vector<EmulatedGpu::KernelRun> EmulatedGpu::end() {
-  if (gpu_ == nullptr) return {};
+  if (!is_running_) return {};
+  is_running_ = false;
   stages_.reset();
   kernels_.reset();
   gpu_.reset();
@@ -70,6 +73,7 @@ std::vector<EmulatedGpu::KernelRun> EmulatedGpu::end() {
   std::ifstream trace(trace_);
   for (std::string line; std::getline(trace, line);) {
     const auto json = nlohmann::json::parse(line);
+    if (json.value("op", "") == "left_over") left_over_.push_back(json.value("message", ""));
     if (json.value("op", "") != "kernel") continue;
     const auto number = [&](const char* key) { return json.value(key, std::uint64_t{0}); };
     KernelRun& run = runs.emplace_back();

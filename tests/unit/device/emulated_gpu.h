@@ -34,9 +34,11 @@ class EmulatedGpu {
     std::vector<Variable> list_;
   };
 
+  enum class Opens : std::uint8_t { kStages, kNothing };  ///< with kNothing, there is only end()
+
   /// The driver, started anew. Unless the variables say otherwise: with all checks (races, memory that
   /// nothing has written, barriers; bounds are always checked), each of which makes the launch fail.
-  explicit EmulatedGpu(const Variables& variables = {});
+  explicit EmulatedGpu(const Variables& variables = {}, Opens opens = Opens::kStages);
   ~EmulatedGpu();
   EmulatedGpu(const EmulatedGpu&) = delete;
   EmulatedGpu& operator=(const EmulatedGpu&) = delete;
@@ -51,8 +53,12 @@ class EmulatedGpu {
   };
   /// Gives everything back and ends the driver. The launches so far, in order.
   std::vector<KernelRun> end();
+  /// After end(): what the contexts still had when they were released.
+  const std::vector<std::string>& left_over() const { return left_over_; }
 
  private:
+  bool is_running_ = false;
+  std::vector<std::string> left_over_;
   std::vector<std::string> names_;
   std::filesystem::path trace_;
   std::unique_ptr<Gpu> gpu_;
