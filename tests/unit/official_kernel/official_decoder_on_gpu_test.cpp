@@ -118,6 +118,30 @@ TEST_F(OfficialDecoderOnGpu, SeveralSlabsOfSeveralChunks) {
   }
 }
 
+/// Device memory that has held nothing else ends with the slab.
+TEST_F(OfficialDecoderOnGpu, SlabsInMemoryOfTheirOwn) {
+  device::EmulatedGpu emulated({}, device::EmulatedGpu::Opens::kNothing);
+  const auto path = device::open_gpu(0);
+  const auto check = [&](const Df11Unit& unit, const Words& weights) {
+    for (std::uint64_t chunk = 0; chunk < testing::sizes_of(unit).num_chunks; ++chunk) {
+      job::OfficialKernelOnGpu kernel(*path, BothKernels::known(text()));
+      const auto verdict = testing::official_verdict(unit, &weights, kernel, 1, chunk, chunk + 1);
+      EXPECT_FALSE(verdict.fault) << "chunk " << chunk << ": " << verdict.text();
+      EXPECT_EQ(verdict.counts.num_chunks, 1u);
+    }
+  };
+  const Words normal = testing::normal_weights(30'000, 61);
+  check(compress_df11_unit(normal, {.num_threads = 1}), normal);
+  // No start in the last chunk, and no entry for it.
+  testing::Random random(62);
+  const Words weights = testing::weights_of_bits(65'536 + 8, 25, true, random);
+  const Df11Unit unit =
+      testing::encode_plainly(testing::code_of_all_lengths(), weights, testing::PlainFill::kRepeat);
+  ASSERT_EQ(testing::sizes_of(unit).num_positions, 3u);
+  ASSERT_EQ(testing::sizes_of(unit).num_chunks, 3u);
+  check(unit, weights);
+}
+
 /// Streams that end near a chunk's border, the last code long or short: last chunks without a start, full
 /// ones, output_positions that lack an entry.
 TEST_F(OfficialDecoderOnGpu, EveryEndOfAUnit) {

@@ -39,9 +39,10 @@ struct OfficialVerdict {
   }
 };
 
-/// source: nullptr: none.
+/// Of the chunks [first, end). source: nullptr: none.
 inline OfficialVerdict official_verdict(const Df11Unit& unit, const std::vector<std::uint16_t>* source,
-                                        job::OfficialKernelRunner& kernel, std::uint64_t slab_chunks) {
+                                        job::OfficialKernelRunner& kernel, std::uint64_t slab_chunks,
+                                        std::uint64_t first, std::uint64_t end) {
   const Df11UnitView view = job::view_of(unit);
   const job::MemoryUnit bytes(view);
   host::HostDecodeStage own(1);
@@ -50,11 +51,16 @@ inline OfficialVerdict official_verdict(const Df11Unit& unit, const std::vector<
   std::optional<job::MemorySource> weights;
   if (source != nullptr) weights.emplace(*source);
   OfficialVerdict verdict;
-  verdict.fault = decoder.compare_chunks(0, sizes_of(unit).num_chunks, weights ? &*weights : nullptr);
+  verdict.fault = decoder.compare_chunks(first, end, weights ? &*weights : nullptr);
   verdict.counts = decoder.counts();
   verdict.can_launch = decoder.can_launch();
   verdict.own_kernel_ends = decoder.own_kernel_ends();
   return verdict;
+}
+
+inline OfficialVerdict official_verdict(const Df11Unit& unit, const std::vector<std::uint16_t>* source,
+                                        job::OfficialKernelRunner& kernel, std::uint64_t slab_chunks) {
+  return official_verdict(unit, source, kernel, slab_chunks, 0, sizes_of(unit).num_chunks);
 }
 
 /// The official kernel in the interpreter and on the emulated driver, which is there as long as the object.
