@@ -6,6 +6,20 @@
 #include "format/df11_constants.h"
 
 namespace weightpress::device {
+namespace {
+
+/// A call where nothing can be done about a broken GPU, or something else is told already.
+template <class Call>
+bool try_call(const Call& call) noexcept {
+  try {
+    call();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
 
 GpuOfficialSlabKernel::GpuOfficialSlabKernel(const Gpu& gpu, const std::string& ptx)
     : gpu_(gpu),
@@ -14,11 +28,9 @@ GpuOfficialSlabKernel::GpuOfficialSlabKernel(const Gpu& gpu, const std::string& 
       begin_(gpu, Event::Timing::kYes),
       end_(gpu, Event::Timing::kYes) {}
 
+/// What follows is given back by this thread, which may have used another GPU since.
 GpuOfficialSlabKernel::~GpuOfficialSlabKernel() {
-  try {
-    gpu_.use();
-  } catch (const Error&) {  // a broken GPU takes nothing back
-  }
+  try_call([this] { gpu_.use(); });
 }
 
 double GpuOfficialSlabKernel::decode(const df11::DecodeArguments& slab, std::uint64_t chunk_weights) {
@@ -33,10 +45,7 @@ double GpuOfficialSlabKernel::decode(const df11::DecodeArguments& slab, std::uin
     stream_.wait();
     return begin_.milliseconds_to(end_) / 1e3;
   } catch (...) {
-    try {
-      stream_.wait();         // nothing of the call is left under way
-    } catch (const Error&) {  // the first failure is told
-    }
+    try_call([this] { stream_.wait(); });  // nothing of the call is left under way
     throw;
   }
 }

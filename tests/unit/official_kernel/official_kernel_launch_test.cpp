@@ -96,8 +96,10 @@ TEST_F(OfficialKernelLaunches, GoldenUnitsWholeAndChunkByChunk) {
     const Words weights = testing::golden_weights(name);
     const std::uint64_t num_chunks = unit.gaps.size() / 320;
     num_short += unit.output_positions.size() / 4 == num_chunks;
-    for (const unsigned pad : {0x00u, 0xFFu})
+    for (const unsigned pad : {0x00u, 0xFFu}) {
+      if (testing::kIsSlowBuild && pad != 0) continue;
       EXPECT_EQ(run_slab(emulated, kernel, unit, 0, num_chunks, static_cast<std::uint8_t>(pad)), weights);
+    }
     Words joined;
     for (std::uint64_t chunk = 0; chunk < num_chunks; ++chunk, ++num_slabs) {
       const Words slab = run_slab(emulated, kernel, unit, chunk, 1, 0x55);
