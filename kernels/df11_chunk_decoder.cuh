@@ -40,6 +40,8 @@ class ChunkDecoder {
   // Without holes, from any place in a word of eight on, a chunk's exponents fit where the slots were.
   static_assert(kWindows * kSlotStride * 4 >= df11::kChunkBits + kOutputWeights);
 
+  static constexpr std::uint32_t kGapWords = df11::kGapBytesPerChunk / 4;
+
   /// Leads out of every window.
   static constexpr std::uint32_t kNowhere = 4 * kWindowBits;
 
@@ -54,6 +56,7 @@ class ChunkDecoder {
     std::uint32_t changes[kNumSymbols / 32];  ///< bit i: of the first row, entry i is not as the one after it
     std::uint8_t gaps[df11::kGapBytesPerChunk + 4];  // and the first bytes of the next chunk's
     std::uint32_t last_bit;                          // where the window before the unit's last one ends
+    std::uint32_t after;                             // four bytes after the chunk, as they lie in memory
     typename Scan::TempStorage scan;
   };
   static_assert(sizeof(Storage) <= Kernel::kMaxStaticSharedBytes);
@@ -95,24 +98,35 @@ class ChunkDecoder {
     std::uint32_t place = 0, num_codes = 0;
     Scan(s_.scan).ExclusiveSum(count, place, num_codes);
     const std::uint32_t num_weights = end_weight_ - first_weight_;
-    bool never_ends = false;
+    OfficialKernel kernel = OfficialKernel::kNotKnown;
     if (!is_last()) {
       ok = ok && num_codes == num_weights;
     } else if (index == num_full_windows_) {
       // The unit's end. The scan left this window out, but nothing comes after it. What last_bit says was
       // written before the scan's barriers.
-      ok = ok && num_codes <= num_weights && decode_end(window, num_weights - num_codes, never_ends);
+      ok = ok && num_codes <= num_weights && decode_end(window, num_weights - num_codes, kernel);
       count = num_weights - num_codes;
     }
     if (!__syncthreads_and(ok)) {
       report_fault();
       return;
     }
-    if (never_ends) reinterpret_cast<typename Kernel::Result*>(p_.d_result)->kernel_never_ends = 1;
-    if (p_.d_sign_mantissa == 0) return;
-    close_up(place, count);
-    stream_sum_ = __byte_perm(window.high, 0, 0x0123) + __byte_perm(window.low, 0, 0x0123);
-    if (__syncthreads_or(!join(num_weights))) report_fault();
+    if (kernel == OfficialKernel::kNeverEnds) {
+      result().kernel_never_ends = 1;
+    } else if (kernel == OfficialKernel::kEnds) {
+      result().kernel_ends = 1;
+    }
+    Sums sums;
+    sums.encoded_exponent = as_stored(window.high) + as_stored(window.low);
+    if (index + 1 == kWindows) s_.after = as_stored(window.after);
+    if (p_.d_sign_mantissa != 0) {
+      close_up(place, count);
+      if (__syncthreads_or(!join(num_weights, sums))) {
+        report_fault();
+        return;
+      }
+    }
+    add_up(sums);
   }
 
  private:
@@ -130,13 +144,23 @@ class ChunkDecoder {
   struct Code {
     std::uint32_t exponent, length;  ///< 0: there is none
   };
+  enum class OfficialKernel : std::uint8_t { kNotKnown, kEnds, kNeverEnds };
+  /// A thread's, for those of the result with these names.
+  struct Sums {
+    std::uint32_t encoded_exponent = 0, sign_mantissa = 0, weights = 0;
+    std::uint64_t source = 0;
+  };
 
   __device__ bool is_last() const { return last_bytes_ != 0; }
+  __device__ bool ends_slab() const { return blockIdx.x + 1 == p_.num_chunks; }
+
+  __device__ typename Kernel::Result& result() const {
+    return *reinterpret_cast<typename Kernel::Result*>(p_.d_result);
+  }
 
   __device__ void report_fault() const {
     if (threadIdx.x == 0)
-      atomicMin(reinterpret_cast<unsigned long long*>(
-                    &reinterpret_cast<typename Kernel::Result*>(p_.d_result)->first_fault),
+      atomicMin(reinterpret_cast<unsigned long long*>(&result().first_fault),
                 static_cast<unsigned long long>(chunk_));
   }
 
@@ -165,11 +189,9 @@ class ChunkDecoder {
     // Gaps, as they are packed; behind the unit's last chunk there are none.
     const std::uint64_t begin = std::uint64_t{blockIdx.x} * df11::kGapBytesPerChunk;
     const auto* const gaps = reinterpret_cast<const std::uint8_t*>(p_.d_gaps) + begin;
-    constexpr std::uint32_t kGapWords = df11::kGapBytesPerChunk / 4;
-    if (threadIdx.x < kGapWords) {
-      gaps_word_ = reinterpret_cast<const std::uint32_t*>(gaps)[threadIdx.x];
-      reinterpret_cast<std::uint32_t*>(s_.gaps)[threadIdx.x] = gaps_word_;
-    }
+    if (threadIdx.x < kGapWords)
+      reinterpret_cast<std::uint32_t*>(s_.gaps)[threadIdx.x] =
+          reinterpret_cast<const std::uint32_t*>(gaps)[threadIdx.x];
     if (threadIdx.x == kGapWords)
       s_.gaps[df11::kGapBytesPerChunk] = is_last() ? std::uint8_t{0} : gaps[df11::kGapBytesPerChunk];
   }
@@ -315,7 +337,7 @@ class ChunkDecoder {
   }
 
   /// The unit's last window with a byte of the stream: so many weights are left for it.
-  __device__ bool decode_end(WindowBits window, std::uint32_t num_weights, bool& never_ends) {
+  __device__ bool decode_end(WindowBits window, std::uint32_t num_weights, OfficialKernel& kernel) {
     const std::uint32_t index = threadIdx.x;
     const std::uint32_t bytes = last_bytes_ - index * df11::kWindowBytes;
     const std::uint32_t own_gap = gap(index);
@@ -342,7 +364,8 @@ class ChunkDecoder {
       if (num_weights == 1 && (bit + 7) / 8 != bytes) return false;
     }
     fill_word(out);
-    never_ends = !kernel_ends(window, bit) || (index + 1 < kWindows && !kernel_ends({0, 0, 0}, 0));
+    const bool ends = kernel_ends(window, bit) && (index + 1 == kWindows || kernel_ends({0, 0, 0}, 0));
+    kernel = ends ? OfficialKernel::kEnds : OfficialKernel::kNeverEnds;
     return true;
   }
 
@@ -379,16 +402,33 @@ class ChunkDecoder {
     __syncthreads();
   }
 
+  // One instruction each. ptxas makes the first two of what nvcc writes anyway; the third one takes two
+  // additions otherwise.
+  /// Those of `a` where the mask has ones, those of `b` elsewhere.
+  static __device__ std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+    std::uint32_t selected;
+    asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(selected) : "r"(mask), "r"(a), "r"(b));
+    return selected;
+  }
+  /// different |= a ^ b
+  static __device__ void note_difference(std::uint32_t& different, std::uint32_t a, std::uint32_t b) {
+    asm("lop3.b32 %0, %1, %2, %0, 0xBE;" : "+r"(different) : "r"(a), "r"(b));
+  }
+  static __device__ void add_to_long(std::uint64_t& sum, std::uint32_t value) {
+    asm("mad.wide.u32 %0, %1, 1, %0;" : "+l"(sum) : "r"(value));
+  }
+
   /// Four weights, from one a byte.
   static __device__ uint2 join_four(std::uint32_t exponents, std::uint32_t sign_mantissas) {
-    const std::uint32_t high_bytes = (exponents >> 1 & 0x7F7F'7F7Fu) | (sign_mantissas & 0x8080'8080u);
-    const std::uint32_t low_bytes = (exponents << 7 & 0x8080'8080u) | (sign_mantissas & 0x7F7F'7F7Fu);
+    constexpr std::uint32_t kSigns = 0x8080'8080;
+    const std::uint32_t high_bytes = select_bits(kSigns, sign_mantissas, exponents >> 1);
+    const std::uint32_t low_bytes = select_bits(kSigns, exponents << 7, sign_mantissas);
     return {__byte_perm(low_bytes, high_bytes, 0x5140), __byte_perm(low_bytes, high_bytes, 0x7362)};
   }
 
   /// Weights from exponents and sign_mantissa: written, compared with the source, or both. Returns whether
   /// those of this thread are the source's.
-  __device__ bool join(std::uint32_t num_weights) const {
+  __device__ bool join(std::uint32_t num_weights, Sums& sums) const {
     // Index 0 is a border of eight in the output.
     const std::uint32_t begin = phase(), end = begin + num_weights;
     const std::uint64_t base = first_weight_ - slab_weight_ - begin;
@@ -396,8 +436,6 @@ class ChunkDecoder {
     const auto* const source = reinterpret_cast<const std::uint16_t*>(p_.d_source) + base;
     auto* const weights = reinterpret_cast<std::uint16_t*>(p_.d_weights) + base;
     std::uint32_t different = 0;
-    std::uint64_t source_sum = 0;
-    std::uint32_t sign_mantissa_sum = 0;
     for (std::uint32_t i = threadIdx.x * kOutputWeights; i < end; i += Kernel::kThreads * kOutputWeights) {
       if (i >= begin && i + kOutputWeights <= end) {
         const uint2 exponents = *reinterpret_cast<const uint2*>(s_.exponents + i);
@@ -406,41 +444,116 @@ class ChunkDecoder {
         const uint4 joined = {low.x, low.y, high.x, high.y};
         if (p_.d_source != 0) {
           const uint4 expected = *reinterpret_cast<const uint4*>(source + i);
-          different |= (joined.x ^ expected.x) | (joined.y ^ expected.y) | (joined.z ^ expected.z) |
-                       (joined.w ^ expected.w);
-          sign_mantissa_sum += halves.x + halves.y;
-          source_sum += std::uint64_t{expected.x} + expected.y + (std::uint64_t{expected.z} + expected.w);
+          note_difference(different, joined.x, expected.x);
+          note_difference(different, joined.y, expected.y);
+          note_difference(different, joined.z, expected.z);
+          note_difference(different, joined.w, expected.w);
+          add_to_long(sums.source, expected.x);
+          add_to_long(sums.source, expected.y);
+          add_to_long(sums.source, expected.z);
+          add_to_long(sums.source, expected.w);
         }
-        if (p_.d_weights != 0) *reinterpret_cast<uint4*>(weights + i) = joined;
+        sums.sign_mantissa += halves.x + halves.y;
+        if (p_.d_weights != 0) {
+          *reinterpret_cast<uint4*>(weights + i) = joined;
+          sums.weights += joined.x + joined.y + joined.z + joined.w;
+        }
       } else {  // the chunk's first or last eight
         for (std::uint32_t k = i < begin ? begin : i; k < i + kOutputWeights && k < end; ++k) {
           const std::uint16_t joined = df11::join_bf16(s_.exponents[k], sign_mantissa[k]);
           if (p_.d_source != 0) {
             different |= joined ^ source[k];
-            source_sum += std::uint32_t{source[k]} << (16 * (k % 2));
-            sign_mantissa_sum += std::uint32_t{sign_mantissa[k]} << (8 * (k % 4));
+            sums.source += std::uint32_t{source[k]} << (16 * (k % 2));
           }
-          if (p_.d_weights != 0) weights[k] = joined;
+          sums.sign_mantissa += std::uint32_t{sign_mantissa[k]} << (8 * (k % 4));
+          if (p_.d_weights != 0) {
+            weights[k] = joined;
+            sums.weights += std::uint32_t{joined} << (16 * (k % 2));
+          }
         }
       }
-    }
-    if (p_.d_source != 0) {
-      auto* const result = reinterpret_cast<typename Kernel::Result*>(p_.d_result);
-      add_up(source_sum, reinterpret_cast<unsigned long long*>(&result->source_sum));
-      add_up(sign_mantissa_sum, &result->sign_mantissa_sum);
-      add_up(stream_sum_, &result->encoded_exponent_sum);
-      add_up(gaps_word_, &result->gaps_sum);
-      if (threadIdx.x == 0) atomicAdd(&result->positions_sum, first_weight_);
     }
     return different == 0;
   }
 
-  /// All threads.
-  template <class Own, class Sum>
-  static __device__ void add_up(Own own, Sum* sum) {
-    typename cub::WarpReduce<Own>::TempStorage storage;  // empty: shuffles
-    const Own of_warp = cub::WarpReduce<Own>(storage).Sum(own);
-    if (threadIdx.x % kLanes == 0 && of_warp != 0) atomicAdd(sum, static_cast<Sum>(of_warp));
+  // ---- the result's sums
+
+  /// Four bytes of the stream as they lie in memory.
+  static __device__ std::uint32_t as_stored(std::uint32_t bits) { return __byte_perm(bits, 0, 0x0123); }
+
+  /// A chunk's, to the result. All threads; the slots are free.
+  __device__ void add_up(const Sums& sums) {
+    const std::uint32_t index = threadIdx.x, warp = index / kLanes;
+    // A warp adds up what all threads put down: less than if each warp did its own.
+    auto* const longs = reinterpret_cast<std::uint64_t*>(s_.slots + 3 * kWindows);
+    s_.slots[index] = sums.encoded_exponent;
+    s_.slots[kWindows + index] = sums.sign_mantissa;
+    s_.slots[2 * kWindows + index] = sums.weights;
+    if (p_.d_source != 0) longs[index] = sums.source;
+    __syncthreads();
+    constexpr std::uint32_t kSumWarps = 7;
+    if (warp >= kSumWarps) return;
+    auto& to = result();
+    switch (warp) {
+      case 0:
+        return add_to(&to.encoded_exponent_sum, sum_of_all(s_.slots) + (ends_slab() ? s_.after : 0));
+      case 1:
+        return add_to(&to.sign_mantissa_sum, sum_of_all(s_.slots + kWindows));
+      case 2:
+        return add_to(&to.weights_sum, sum_of_all(s_.slots + 2 * kWindows));
+      case 3:
+        if (p_.d_source != 0) add_to(&to.source_sum, warp_sum<std::uint64_t>(longs, kWindows));
+        return;
+      case 4: {
+        const auto* const gaps = reinterpret_cast<const std::uint32_t*>(s_.gaps);
+        const std::uint32_t next = ends_slab() ? s_.gaps[df11::kGapBytesPerChunk] : 0;
+        return add_to(&to.gaps_sum, warp_sum<std::uint32_t>(gaps, kGapWords) + next);
+      }
+      case 5: {
+        const auto* const luts = reinterpret_cast<const std::uint32_t*>(s_.luts);
+        return add_to(&to.luts_sum, warp_sum<std::uint64_t>(luts, (num_tables_ + 1) * (kNumSymbols / 4)));
+      }
+      default:
+        add_to(&to.positions_sum, first_weight_);
+        add_to(&to.num_chunks, 1u);
+        if (index % kLanes == 0 && ends_slab()) to.end_weight = end_weight_;
+    }
+  }
+
+  // In the first lane of a warp:
+
+  /// Of a word a thread.
+  static __device__ std::uint32_t sum_of_all(const std::uint32_t* words) {
+    const auto* const fours = reinterpret_cast<const uint4*>(words) + threadIdx.x % kLanes;
+    std::uint32_t sum = 0;
+#pragma unroll
+    for (std::uint32_t i = 0; i < kWindows / 4 / kLanes; ++i) {
+      const uint4 four = fours[i * kLanes];
+      sum += four.x + four.y + (four.z + four.w);
+    }
+    return reduce(sum);
+  }
+
+  template <class Sum, class Value>
+  static __device__ Sum warp_sum(const Value* values, std::uint32_t count) {
+    Sum sum = 0;
+#pragma unroll 4
+    for (std::uint32_t i = threadIdx.x % kLanes; i < count; i += kLanes) sum += values[i];
+    return reduce(sum);
+  }
+
+  template <class Sum>
+  static __device__ Sum reduce(Sum sum) {
+    typename cub::WarpReduce<Sum>::TempStorage storage;  // empty: shuffles
+    return cub::WarpReduce<Sum>(storage).Sum(sum);
+  }
+
+  static __device__ void add_to(std::uint32_t* to, std::uint32_t of_warp) {
+    if (threadIdx.x % kLanes == 0) atomicAdd(to, of_warp);
+  }
+  static __device__ void add_to(std::uint64_t* to, std::uint64_t of_warp) {
+    if (threadIdx.x % kLanes == 0)
+      atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(of_warp));
   }
 
   const Parameters& p_;
@@ -452,7 +565,6 @@ class ChunkDecoder {
   std::uint32_t crossing_bytes_ = 0;  // of the stream beyond this chunk, if its last code goes on there
   std::uint32_t num_full_windows_;    // every code that starts in them is a weight's
   std::uint32_t num_tables_ = 0;
-  std::uint32_t gaps_word_ = 0, stream_sum_ = 0;  // for Result's sums
 };
 
 }  // namespace weightpress::device

@@ -183,13 +183,22 @@ struct DecodeKernel {
     static constexpr std::uint64_t kNone = ~std::uint64_t{0};
     std::uint64_t first_fault = kNone;    ///< the lowest chunk of the unit that is not as it should be
     std::uint64_t kernel_never_ends = 0;  ///< 1: the official kernel would not end in the unit's last chunk
+    // Sums, once no chunk is at fault. Whoever has what was read or written can tell whether it is the same.
     /// Of the source's weights that were compared, if there is one: each, shifted by 16 bits where its place
-    /// from d_source on is odd. Whoever has read them on the host can tell whether these were the same.
+    /// from d_source on is odd.
     std::uint64_t source_sum = 0;
-    /// With a source too: of what was read of the buffers, by words of four bytes from their begins on,
-    /// modulo 2^32 (the positions but for the last one). Whoever copies them out can tell whether they are
-    /// still the same.
+    /// Of what was read of the buffers, by words of four bytes from their begins on, modulo 2^32: with the
+    /// four bytes of the stream and the byte of gaps after the slab's chunks, which are used too, and without
+    /// the last position.
     std::uint32_t sign_mantissa_sum = 0, encoded_exponent_sum = 0, gaps_sum = 0, positions_sum = 0;
+    /// Of the rows that pointers can reach and the one of lengths (those above kMaxCodeBits as 0), by words
+    /// too, but not modulo; each chunk adds it.
+    std::uint64_t luts_sum = 0;
+    std::uint32_t weights_sum = 0;  ///< of the weights that were written, by words of two, modulo 2^32
+    std::uint32_t num_chunks = 0;   ///< that were decoded
+    std::uint32_t end_weight = 0;   ///< the last position
+    /// 1: the official kernel ends in the unit's last chunk, which is one of these.
+    std::uint32_t kernel_ends = 0;
   };
 
   struct Parameters {

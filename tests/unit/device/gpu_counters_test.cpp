@@ -77,10 +77,18 @@ TEST(GpuCounters, AMillionNormalWeights) {
   decode.weights = decoded;
   ASSERT_TRUE(stages.decode(decode).wait().ok);
   ASSERT_EQ(decoded, weights);
+  decode.weights = {};
+  decode.source = weights;
+  ASSERT_TRUE(stages.decode(decode).wait().ok);
+  decode.source = {};
+  decode.sign_mantissa = {};
+  ASSERT_TRUE(stages.decode(decode).wait().ok);
 
   std::map<std::string, ptxvm::Counters> runs;
+  std::vector<ptxvm::Counters> decodings;
   for (const EmulatedGpu::KernelRun& run : emulated.end()) {
     runs[run.name] += run.counters;
+    if (run.name == "wp_decode") decodings.push_back(run.counters);
     print(run.name, run.counters);
   }
   ptxvm::Counters compression;
@@ -89,7 +97,6 @@ TEST(GpuCounters, AMillionNormalWeights) {
     compression += runs[name];
   }
   print("histogram and encode", compression);
-  const ptxvm::Counters& decoding = runs["wp_decode"];
 
   EXPECT_GT(bytes_a_weight(compression), 5.3) << "it cannot be less: were the counters on?";
   EXPECT_LE(bytes_a_weight(compression), 6.2);
@@ -98,11 +105,17 @@ TEST(GpuCounters, AMillionNormalWeights) {
   EXPECT_LE(runs["wp_encode"].bank_factor(), 1.5);
   EXPECT_LE(runs["wp_histogram"].lanes_per_address(), 2);
   EXPECT_LE(runs["wp_encode"].lanes_per_address(), 2);
-  EXPECT_GT(bytes_a_weight(decoding), 3.3);
-  EXPECT_LE(bytes_a_weight(decoding), 4.0);
-  EXPECT_LE(a_weight(decoding.lane_instructions), 40);
-  EXPECT_LE(decoding.bank_factor(), 3.0);
-  EXPECT_LE(decoding.lanes_per_address(), 2);
+  // Weights, a comparison, lengths.
+  ASSERT_EQ(decodings.size(), 3);
+  for (const ptxvm::Counters& decoding : decodings) {
+    EXPECT_LE(bytes_a_weight(decoding), 4.0);
+    EXPECT_LE(a_weight(decoding.lane_instructions), 41);
+    EXPECT_LE(decoding.bank_factor(), 3.0);
+    EXPECT_LE(decoding.lanes_per_address(), 2);
+  }
+  EXPECT_LE(a_weight(decodings[0].lane_instructions), 40);
+  EXPECT_GT(bytes_a_weight(decodings[0]), 3.3);
+  EXPECT_GT(bytes_a_weight(decodings[1]), 3.3);
 }
 
 }  // namespace
