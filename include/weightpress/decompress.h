@@ -45,9 +45,15 @@ struct DecompressOptions {
   std::filesystem::path source_shapes = {};
   bool force = false;   ///< replace an output of an earlier run
   int num_threads = 0;  ///< 0: as many as the machine has; the bytes do not depend on it
+  /// What decodes units. "cpu"; "cuda" or "cuda:N": a GPU, and kDeviceFailed if it cannot be used or fails;
+  /// "auto": the first GPU that can be used, and the CPU if there is none or it fails. The bytes do not
+  /// depend on it.
+  std::string device = "auto";
   std::function<void(const DecompressProgress&)> on_progress = {};
   /// Called once before anything is written, with what is settled by then: all but bytes, time and memory.
   std::function<void(const DecompressReport&)> on_planned = {};
+  /// Called with a sentence when a GPU fails and the CPU goes on.
+  std::function<void(const std::string&)> on_warning = {};
 };
 
 struct DecompressReport {
@@ -74,6 +80,9 @@ struct DecompressReport {
   std::uint64_t output_bytes = 0;  ///< all files
   double seconds = 0;
   int num_threads = 0;
+  std::string device;      ///< "cpu", or e.g. "cuda:0 (NVIDIA H200, cubin for sm_90)"; what was used last
+  std::string why_device;  ///< a clause
+  std::string decoder;     ///< of the units: "host decoder", or "wp_decode" (a kernel)
   std::uint64_t peak_memory_bytes = 0;  ///< of the process so far; 0 where the system does not tell
   /// With force: why the output that was replaced is still there; empty: it is not.
   std::string old_output_left;

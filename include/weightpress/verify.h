@@ -15,7 +15,7 @@
 namespace weightpress {
 
 enum class VerifyLevel : std::uint8_t {
-  kDefault,    ///< kFull with a source or another engine than kCpu, else kStructure
+  kDefault,    ///< kFull with a source or the engine kOfficial, else kStructure
   kStructure,  ///< all that needs no source
   kSample,     ///< some chunks of each unit against the source
   kFull        ///< everything against the source; without one against the stored hashes
@@ -23,7 +23,9 @@ enum class VerifyLevel : std::uint8_t {
 
 /// What decodes the units.
 enum class VerifyEngine : std::uint8_t {
-  kCpu,      ///< our own decoder
+  kAuto,     ///< our own decoder, on what VerifyOptions::device says
+  kCpu,      ///< our own decoder on the CPU
+  kCuda,     ///< our own decoder on a GPU
   kOfficial  ///< it, and the official decode kernel, interpreted; without a source one against the other
 };
 
@@ -41,7 +43,12 @@ struct VerifyOptions {
   std::filesystem::path path;                   ///< a folder of .safetensors files, or one
   std::optional<std::filesystem::path> source;  ///< what it was made from: a folder or a .safetensors file
   VerifyLevel level = VerifyLevel::kDefault;    ///< kStructure: not with kOfficial
-  VerifyEngine engine = VerifyEngine::kCpu;
+  VerifyEngine engine = VerifyEngine::kAuto;
+  /// "cpu"; "cuda" or "cuda:N": a GPU, and kDeviceFailed if it cannot be used or fails; "auto": the first GPU
+  /// that can be used, and the CPU if there is none or it fails. With kCuda, "auto" is the first GPU that can
+  /// be used, as if it had been asked for; kCpu and kOfficial take the CPU. The outcome does not depend on
+  /// it.
+  std::string device = "auto";
   /// kOfficial: the official decode.ptx, or another kernel in its place. Nothing: the file that
   /// WEIGHTPRESS_DECODE_PTX names, or that is found in a Python environment or beside ComfyUI.
   std::optional<std::filesystem::path> kernel;
@@ -51,6 +58,8 @@ struct VerifyOptions {
   std::string arch = "auto";
   int num_threads = 0;  ///< 0: as many as the machine has; the outcome does not depend on it
   std::function<void(const VerifyProgress&)> on_progress = {};
+  /// Called with a sentence when a GPU fails and the CPU goes on.
+  std::function<void(const std::string&)> on_warning = {};
 };
 
 /// What does not hold. A unit has one (the first wrong place in the order of its stream), or one for each
@@ -79,7 +88,12 @@ struct OfficialRun {
 
 struct VerifyReport {
   VerifyLevel level = VerifyLevel::kStructure;  ///< never kDefault
-  VerifyEngine engine = VerifyEngine::kCpu;
+  VerifyEngine engine = VerifyEngine::kCpu;     ///< never kAuto; kCpu if a GPU failed
+  std::string device;      ///< "cpu", or e.g. "cuda:0 (NVIDIA H200, cubin for sm_90)"; what was used last
+  std::string why_device;  ///< a clause
+  /// What decoded the units last: "host decoder", "wp_decode" (a kernel), "decode, interpreted" (the official
+  /// kernel, after the host decoder).
+  std::string verifier;
   std::optional<OfficialRun> official;  ///< of kOfficial
   std::uint64_t seed = 0;               ///< of kSample
   std::uint64_t num_units = 0;
@@ -99,8 +113,9 @@ struct VerifyReport {
 };
 
 /// Verifies `options.path`. What does not hold is in the report. Throws Error where it cannot be told: kUsage
-/// (no DF11, a level that lacks its source, a kernel that is none), kNotFound, kCorruptFile (no safetensors
-/// file), kBadDefinition (no definition says which tensors of the source a unit holds), kIo, kOutOfMemory.
+/// (no DF11, a level that lacks its source, a kernel that is none, an engine that is not for the device),
+/// kDeviceFailed (a GPU that was asked for), kNotFound, kCorruptFile (no safetensors file), kBadDefinition
+/// (no definition says which tensors of the source a unit holds), kIo, kOutOfMemory.
 /// Memory: a few slabs. Thread-safe.
 VerifyReport verify(const VerifyOptions& options);
 

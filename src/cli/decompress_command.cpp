@@ -49,7 +49,8 @@ void print_summary(const DecompressReport& report, const std::filesystem::path& 
         "tensors      " + std::to_string(report.num_tensors) + " in " + files + ", from " +
         std::to_string(report.num_units) + " units\n" + "input        " + format_bytes(report.source_bytes) +
         "\n" + "output       " + format_bytes(report.output_bytes) + "\n" + "time         " +
-        std::to_string(report.seconds).substr(0, 5) + " s on the CPU with " +
+        std::to_string(report.seconds).substr(0, 5) + " s on " +
+        (report.device == "cpu" ? "the CPU" : report.device) + " (" + report.decoder + ") with " +
         std::to_string(report.num_threads) + " threads, " + format_rate(report.output_bytes, report.seconds) +
         " of output, " + format_bytes(report.peak_memory_bytes) + " of memory\n" + "written to   " +
         model::escaped_for_terminal(output.string()) + "\n");
@@ -63,6 +64,12 @@ int run(DecompressArguments& arguments) {
   options.on_planned = [&](const DecompressReport& report) {
     num_notes = report.notes.size();
     print_plan(report);
+    if (arguments.run.verbose) note("device: " + report.device + ", since " + report.why_device);
+  };
+  options.device = arguments.run.device;
+  options.on_warning = [&progress](const std::string& warning) {
+    progress.clear();
+    note(warning);
   };
   options.on_progress = [&progress](const DecompressProgress& state) {
     progress.show({state.phase == DecompressPhase::kDecoding ? "decompressing" : "copying", state.unit,
@@ -98,9 +105,10 @@ void add_decompress_command(CLI::App& app, Action& action) {
       ->add_option("--source-shapes", options.source_shapes,
                    "without weightpress.json: shapes, from a safetensors file or folder, or a .json")
       ->option_text("PATH");
-  add_machine_options(*command, arguments->run, options.num_threads, "CPU threads (default: all)");
+  add_machine_options(*command, arguments->run, options.num_threads, "the output");
   command->add_flag("--force", options.force, "replace DIR if an earlier run wrote it");
   add_progress_options(*command, arguments->run, "no progress, no summary");
+  command->add_flag("-v,--verbose", arguments->run.verbose, "say which device decodes, and why");
   command->footer(
       "Example:\n  weightpress decompress Qwen3-8B-DF11 -o Qwen3-8B\n\n"
       "With the weightpress.json that compress wrote, tensors come back under their names, in their\n"

@@ -68,7 +68,7 @@ std::string as_text(const DevicesReport& report) {
                                    [](const DeviceReport& device) { return device.problem.empty(); });
   if (usable == report.devices.end()) return text + "used     the CPU by every command\n";
   return text + "used     cuda:" + std::to_string(usable->number) +
-         " by compress and estimate, the CPU by other commands\n";
+         " by compress, estimate, verify and decompress, the CPU by other commands\n";
 }
 
 }  // namespace

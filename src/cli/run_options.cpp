@@ -17,11 +17,12 @@ void add_threads_option(CLI::App& command, int& num_threads, const char* text) {
   command.add_option("--threads", num_threads, text)->check(CLI::Range(1, 1024))->option_text("N");
 }
 
-void add_machine_options(CLI::App& command, RunOptions& run, int& num_threads, const char* threads_text) {
-  command.add_option("--device", run.device, "the CPU is the only one yet, so auto is cpu")
-      ->check(CLI::IsMember({"auto", "cpu"}))
-      ->option_text("auto|cpu");
-  add_threads_option(command, num_threads, threads_text);
+void add_machine_options(CLI::App& command, RunOptions& run, int& num_threads, const char* what) {
+  command
+      .add_option("--device", run.device,
+                  "auto: the first GPU that can be used, else the CPU; " + std::string(what) + " is the same")
+      ->option_text("auto|cpu|cuda|cuda:N");
+  add_threads_option(command, num_threads, "CPU threads (default: all)");
 }
 
 void add_progress_options(CLI::App& command, RunOptions& run, const char* quiet_text) {

@@ -23,8 +23,8 @@ struct RunOptions {
 
 /// --threads. text: what --help says of it.
 void add_threads_option(CLI::App& command, int& num_threads, const char* text);
-/// --device of commands that only the CPU runs, and --threads.
-void add_machine_options(CLI::App& command, RunOptions& run, int& num_threads, const char* threads_text);
+/// --device, which the job checks, and --threads. what: "the bytes" or "the outcome".
+void add_machine_options(CLI::App& command, RunOptions& run, int& num_threads, const char* what);
 /// --progress and --quiet. quiet_text: what --help says of the latter.
 void add_progress_options(CLI::App& command, RunOptions& run, const char* quiet_text);
 

@@ -24,7 +24,7 @@ struct VerifyArguments {
   VerifyOptions options;
   std::string source;
   std::string level;
-  std::string engine = "cpu";
+  std::string engine;
   std::string kernel;
   std::optional<std::uint64_t> seed;
   RunOptions run;
@@ -45,7 +45,8 @@ const char* level_name(VerifyLevel level) {
 }
 
 const char* engine_name(VerifyEngine engine) {
-  return engine == VerifyEngine::kOfficial ? "official" : "cpu";
+  if (engine == VerifyEngine::kOfficial) return "official";
+  return engine == VerifyEngine::kCuda ? "cuda" : "cpu";
 }
 
 const char* hashes_word(const VerifyReport& report) {
@@ -92,7 +93,10 @@ std::string as_json(const VerifyReport& report, const VerifyArguments& arguments
   out.begin_object()
       .member("path", arguments.options.path.string())
       .member("level", level_name(report.level))
-      .member("engine", engine_name(report.engine));
+      .member("engine", engine_name(report.engine))
+      .member("device", report.device)
+      .member("why_device", report.why_device)
+      .member("verifier", report.verifier);
   write_text(out, "source", arguments.source);
   write_number(out, "seed", report.level == VerifyLevel::kSample ? std::optional(report.seed) : std::nullopt);
   out.member("ok", report.ok()).member("hashes", hashes_word(report));
@@ -172,7 +176,8 @@ std::string summary(const VerifyReport& report, const VerifyArguments& arguments
   }
   const std::uint64_t bytes =
       2 * report.num_weights * report.chunks_checked / std::max<std::uint64_t>(report.num_chunks, 1);
-  text += "time         " + std::to_string(report.seconds).substr(0, 5) + " s on the CPU with " +
+  text += "time         " + std::to_string(report.seconds).substr(0, 5) + " s on " +
+          (report.device == "cpu" ? "the CPU" : report.device) + " (" + report.verifier + ") with " +
           std::to_string(report.num_threads) + " threads, " + format_rate(bytes, report.seconds) +
           " of weights, " + format_bytes(report.peak_memory_bytes) + " of memory\n";
   const std::size_t failures = report.failures.size();
@@ -188,10 +193,17 @@ int run(VerifyArguments& arguments) {
   if (arguments.level == "structure") options.level = VerifyLevel::kStructure;
   if (arguments.level == "sample") options.level = VerifyLevel::kSample;
   if (arguments.level == "full") options.level = VerifyLevel::kFull;
+  if (arguments.engine == "cpu") options.engine = VerifyEngine::kCpu;
+  if (arguments.engine == "cuda") options.engine = VerifyEngine::kCuda;
   if (arguments.engine == "official") options.engine = VerifyEngine::kOfficial;
   if (!arguments.kernel.empty()) options.kernel = arguments.kernel;
+  options.device = arguments.run.device;
   options.seed = arguments.seed;
   ProgressPrinter progress(arguments.run.progress_mode());
+  options.on_warning = [&progress](const std::string& warning) {
+    progress.clear();
+    note(warning);
+  };
   options.on_progress = [&progress](const VerifyProgress& state) {
     progress.show(
         {"verifying", state.unit, state.units_done, state.num_units, state.bytes_done, state.total_bytes});
@@ -199,6 +211,7 @@ int run(VerifyArguments& arguments) {
   const VerifyReport report = verify(options);
   progress.clear();
   for (const std::string& text : report.notes) note(text);
+  if (arguments.run.verbose) note("device: " + report.device + ", since " + report.why_device);
   if (arguments.json) {
     print(as_json(report, arguments));
   } else {
@@ -225,9 +238,9 @@ void add_verify_command(CLI::App& app, Action& action) {
       ->option_text("structure|sample|full");
   command
       ->add_option("--engine", arguments->engine,
-                   "official: also run dfloat11's own decode kernel, interpreted")
-      ->check(CLI::IsMember({"cpu", "official"}))
-      ->option_text("cpu|official");
+                   "cpu, cuda: our decoder there; official: also dfloat11's own decode kernel, interpreted")
+      ->check(CLI::IsMember({"cpu", "cuda", "official"}))
+      ->option_text("cpu|cuda|official");
   command->add_option("--kernel", arguments->kernel, "decode.ptx, where --engine=official does not find it")
       ->option_text("PATH");
   command->add_option("--samples", options.samples, "chunks that the level sample compares (default 1000)")
@@ -238,9 +251,10 @@ void add_verify_command(CLI::App& app, Action& action) {
       ->add_option("--arch", options.arch, "which tensors a unit holds: a definition's name, a file, or auto")
       ->capture_default_str()
       ->type_name("NAME");
-  add_machine_options(*command, arguments->run, options.num_threads, "CPU threads (default: all)");
+  add_machine_options(*command, arguments->run, options.num_threads, "the outcome");
   command->add_flag("--json", arguments->json, "one JSON object with every failure");
   add_progress_options(*command, arguments->run, "no progress, no summary: failures only");
+  command->add_flag("-v,--verbose", arguments->run.verbose, "say which device decodes, and why");
   command->footer(
       "Example:\n  weightpress verify Qwen3-8B-DF11 --source Qwen3-8B\n\n"
       "structure: all that needs no source, also whether the official kernel can take it. sample: some\n"

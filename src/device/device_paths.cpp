@@ -7,6 +7,7 @@
 #include "device/embedded_kernels.h"
 #include "device/gpu_kernels.h"
 #include "device/gpu_official_slab_kernel.h"
+#include "device/gpu_slab_decoder.h"
 #include "device/gpu_stages.h"
 #include "device/gpu_unit_pipeline.h"
 
@@ -38,6 +39,10 @@ class OpenGpu final : public GpuPath {
   std::unique_ptr<OfficialSlabKernel> load_official_kernel(const std::string& ptx) override {
     gpu_.use();
     return std::make_unique<GpuOfficialSlabKernel>(gpu_, ptx);
+  }
+  std::unique_ptr<SlabDecoder> make_slab_decoder() override {
+    gpu_.use();
+    return std::make_unique<GpuSlabDecoder>(gpu_, kernels_);
   }
   const std::string& name() const override { return name_; }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/official_slab_kernel.h"
+#include "device/slab_decoder.h"
 #include "device/unit_pipeline.h"
 #include "format/decode_stage.h"
 #include "format/stages.h"
@@ -30,6 +31,8 @@ class GpuPath {
   /// ptx: the text of the known decode.ptx, which the driver compiles. Throws Error, e.g. where the driver is
   /// older than the text.
   virtual std::unique_ptr<OfficialSlabKernel> load_official_kernel(const std::string& ptx) = 0;
+  /// Slabs of stored units, likewise. Throws Error.
+  virtual std::unique_ptr<SlabDecoder> make_slab_decoder() = 0;
   /// "cuda:0 (NVIDIA H200, cubin for sm_90)"
   virtual const std::string& name() const = 0;
 };

@@ -66,12 +66,19 @@ class DecodeCompletion {
   std::function<DecodeStatus()> wait_;
 };
 
-/// What src/host and src/device offer. An object serves one caller at a time. Arguments and what they point
-/// to must live until the completion.
+/// What src/host and src/device offer. An object serves one caller at a time. What arguments point to must
+/// live until the completion was waited for, or abandon().
 class Df11DecodeStage {
  public:
   virtual ~Df11DecodeStage() = default;
   virtual DecodeCompletion decode(const DecodeArguments& arguments) = 0;
+
+  /// How many slabs may be under way: before a call, fewer completions than that are still to be waited for.
+  /// They are waited for in any order. It may become less with any call or completion, and then holds for
+  /// the calls to come.
+  virtual int most_under_way() const { return 1; }
+  /// Waits until nothing that was given is used any more. Completions from before are not to be waited for.
+  virtual void abandon() noexcept {}
 };
 
 }  // namespace weightpress::df11

@@ -9,8 +9,8 @@
 
 #include <weightpress/decompress.h>
 
-#include "host/decode.h"
 #include "host/host_stages.h"
+#include "job/decode_device.h"
 #include "job/machine_trouble.h"
 #include "job/model_plan.h"
 #include "job/output.h"
@@ -51,8 +51,7 @@ class DecompressJob {
         checkpoint_(model::Checkpoint::open(options.source, model::Df11Policy::kAccept)),
         model_(std::move(model::read_df11_model(checkpoint_).value())),
         source_is_folder_(fs::is_directory(options.source)),
-        num_threads_(host::usable_num_threads(options.num_threads)),
-        stage_(num_threads_) {}
+        num_threads_(host::usable_num_threads(options.num_threads)) {}
 
   DecompressReport run() {
     const auto start = std::chrono::steady_clock::now();
@@ -64,6 +63,7 @@ class DecompressJob {
     settle_config();
     if (is_file) name_single_file(path);
     job::RestoredFiles files(plan_);
+    device_.emplace(job::choose_device(options_.device), num_threads_, options_.on_warning);
     begin_report();
 
     check_output_is_apart(path);
@@ -92,6 +92,7 @@ class DecompressJob {
       for (const model::File& file : checkpoint_.files()) file.check_unchanged();
     });
     report_.old_output_left = job::finish_or_tell(*output, job::AfterTrouble::kRemove);
+    report_device();
     report_.peak_memory_bytes = job::peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(report_);
@@ -219,11 +220,18 @@ class DecompressJob {
     report_.notes.insert(report_.notes.begin(), plan_.notes.begin(), plan_.notes.end());
     report_.source_bytes = checkpoint_.total_bytes();
     report_.num_threads = num_threads_;
+    report_device();
     progress_.num_units = plan_.units.size();
     for (const job::RestoredUnit& unit : plan_.units)
       progress_.total_bytes += 2 * model_.units[unit.unit].num_weights;
     for (const job::RestoredCopy& tensor : plan_.copies)
       progress_.total_bytes += checkpoint_.tensors()[tensor.tensor].size_bytes;
+  }
+
+  void report_device() {
+    report_.device = device_->name();
+    report_.why_device = device_->why();
+    report_.decoder = device_->decoder();
   }
 
   // ---- writing
@@ -240,7 +248,8 @@ class DecompressJob {
     std::vector<std::uint64_t> ends = unit.split_positions;
     ends.push_back(unit.num_weights);
     const job::CheckpointUnit bytes(checkpoint_, unit, num_threads_);
-    job::UnitDecoder decoder(job::unit_sizes(unit), bytes, stage_, buffers_);
+    job::UnitDecoder decoder(job::unit_sizes(unit), bytes, device_->stage(), device_->buffers(),
+                             job::UnitDecoder::slab_chunks_for(unit.num_chunks, device_->stage()));
     const auto fault = decoder.decode([&](std::uint64_t first, std::span<const std::uint16_t> weights) {
       std::size_t tensor = std::ranges::upper_bound(ends, first) - ends.begin();
       for (std::uint64_t done = 0; done < weights.size(); ++tensor) {
@@ -318,8 +327,7 @@ class DecompressJob {
   const model::Df11Model model_;
   const bool source_is_folder_;
   const int num_threads_;
-  host::HostDecodeStage stage_;
-  job::DecodeBuffers buffers_;
+  std::optional<job::DecodeDevice> device_;  // once the plan is made
 
   fs::path record_;
   job::NamingRequest naming_;

@@ -4,23 +4,38 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "format/decode_stage.h"
 #include "job/fault_locator.h"
+#include "job/slab_memory.h"
 #include "job/stored_unit.h"
 #include "job/unit_compressor.h"
 
 namespace weightpress::job {
 
-/// The buffers of one slab; kept from unit to unit.
-struct DecodeBuffers {
-  PieceBuffer<std::uint8_t> encoded_exponent, gaps, sign_mantissa;
-  PieceBuffer<std::uint32_t> positions;
-  PieceBuffer<std::uint16_t> weights, source;
+/// The buffers of the slabs that are under way; kept from unit to unit. As many slabs' as the stage that they
+/// are used with allows: one on the CPU.
+class DecodeBuffers {
+ public:
+  /// memory: what they are made of.
+  explicit DecodeBuffers(SlabMemory memory = {}) : memory_(std::move(memory)) {}
+
+ private:
+  friend class UnitDecoder;
+  struct OfSlab {
+    SlabBuffer<std::uint8_t> encoded_exponent, gaps, sign_mantissa;
+    SlabBuffer<std::uint32_t> positions;
+    SlabBuffer<std::uint16_t> weights, source;
+  };
+
+  SlabMemory memory_;
+  std::deque<OfSlab> slabs_;
 };
 
 class UnitDecoder {
@@ -33,13 +48,17 @@ class UnitDecoder {
   // 256 chunks are 1 MiB of bitstream; with sign_mantissa and 16-bit weights about 10 MB at 2.7 bits a code
   // and 26 MB at one bit.
   static constexpr std::uint64_t kDefaultSlabChunks = 256;
+  /// What suits a unit of so many chunks: shorter slabs where several are under way, so that a short unit is
+  /// several slabs too.
+  static std::uint64_t slab_chunks_for(std::uint64_t num_chunks, const df11::Df11DecodeStage& stage);
 
   /// All that is given must outlive the object. slab_chunks: 1 or more.
   UnitDecoder(const UnitSizes& sizes, const UnitBytes& bytes, df11::Df11DecodeStage& stage,
               DecodeBuffers& buffers, std::uint64_t slab_chunks = kDefaultSlabChunks);
 
-  // Each returns the first fault in the order of the stream; nothing: there is none. What bytes, source and
-  // callbacks throw goes through.
+  // Each returns the first fault in the order of the stream; nothing: there is none. What stage, bytes,
+  // source and callbacks throw goes through, unless it comes of reading ahead and a fault is found before it.
+  // Then, too, no slab is under way any more.
 
   /// All weights. Those of a slab with a fault are not given.
   std::optional<UnitFault> decode(const OnWeights& on_weights);
@@ -66,14 +85,23 @@ class UnitDecoder {
     std::uint64_t first_chunk = 0;
     std::uint64_t num_chunks = 0;
     std::span<const std::uint32_t> positions;
+    DecodeBuffers::OfSlab* buffers = nullptr;
+  };
+  struct SlabUnderWay {
+    Slab slab;
+    df11::DecodeArguments arguments;
+    df11::DecodeCompletion completion;
   };
   enum class Wanted : std::uint8_t { kLengths, kComparison, kWeights };
 
+  class Run;
+
   std::optional<UnitFault> run(std::uint64_t first, std::uint64_t end, Wanted wanted, WeightSource* source,
                                const OnWeights& on_weights, const OnSlab& on_slab);
-  Slab read_positions(std::uint64_t first, std::uint64_t count);
+  Slab read_positions(std::uint64_t first, std::uint64_t count, DecodeBuffers::OfSlab& buffers);
   std::uint64_t num_sound_chunks(const Slab& slab, const WeightSource* source) const;
   df11::DecodeArguments read_slab(const Slab& slab, Wanted wanted, WeightSource* source);
+  void note(const Slab& slab, const df11::DecodeStatus& status);
   UnitFault locate(std::uint64_t chunk, WeightSource* source) const;
 
   const UnitSizes sizes_;

@@ -15,6 +15,7 @@
 #include "host/host_stages.h"
 #include "job/checkpoint_source.h"
 #include "job/chunk_sample.h"
+#include "job/decode_device.h"
 #include "job/interpreted_kernel.h"
 #include "job/machine_trouble.h"
 #include "job/official_decoder.h"
@@ -51,13 +52,13 @@ class VerifyJob {
       : options_(options),
         output_(model::Checkpoint::open(options.path, model::Df11Policy::kAccept)),
         survey_(model::survey_df11_model(output_)),
-        num_threads_(host::usable_num_threads(options.num_threads)),
-        stage_(num_threads_) {}
+        num_threads_(host::usable_num_threads(options.num_threads)) {}
 
   VerifyReport run() {
     const auto start = std::chrono::steady_clock::now();
     read_record();
     settle_level();
+    settle_device();
     if (options_.engine == VerifyEngine::kOfficial) load_kernel();
     match_source();
     count();
@@ -70,6 +71,7 @@ class VerifyJob {
     if (source_)
       for (const model::File& file : source_->files()) file.check_unchanged();
     sort_failures();
+    report_device();
     report_.num_threads = num_threads_;
     report_.peak_memory_bytes = job::peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -118,6 +120,44 @@ class VerifyJob {
       report_.seed = options_.seed ? *options_.seed : device();
     }
     if (options_.source) source_.emplace(model::Checkpoint::open(*options_.source));
+  }
+
+  void settle_device() {
+    const std::string& device = options_.device;
+    const auto refuse = [&](const char* engine, const char* choices) {
+      throw Error(ErrorCode::kUsage, "the engine " + std::string(engine) + " does not run on --device " +
+                                         in_quotes(device) + ": choose --device " + choices);
+    };
+    job::DeviceChoice choice;
+    switch (options_.engine) {
+      case VerifyEngine::kAuto:
+        choice = job::choose_device(device);
+        break;
+      case VerifyEngine::kCpu:
+        if (device != "auto" && device != "cpu") refuse("cpu", "auto or cpu");
+        choice = job::choose_device("cpu");
+        break;
+      case VerifyEngine::kCuda:
+        if (device == "cpu") refuse("cuda", "auto, cuda or cuda:N");
+        choice = job::choose_device(device);
+        if (!choice.gpu) throw Error(ErrorCode::kDeviceFailed, "--engine cuda: " + choice.why);
+        choice.is_required = true;
+        break;
+      case VerifyEngine::kOfficial:
+        if (device != "auto" && device != "cpu") refuse("official", "auto or cpu");
+        choice = job::choose_device("cpu");
+        choice.why = "the official kernel is interpreted there";
+        break;
+    }
+    device_.emplace(std::move(choice), num_threads_, options_.on_warning);
+  }
+
+  void report_device() {
+    const bool is_official = options_.engine == VerifyEngine::kOfficial;
+    report_.device = device_->name();
+    report_.why_device = device_->why();
+    report_.verifier = is_official ? "decode, interpreted" : device_->decoder();
+    if (!is_official) report_.engine = device_->uses_gpu() ? VerifyEngine::kCuda : VerifyEngine::kCpu;
   }
 
   void load_kernel() {
@@ -258,8 +298,9 @@ class VerifyJob {
     std::uint64_t densest_chunk = 0;
     if (kernel_) {
       // Threads that decode a chunk now and then would wait in a loop, beside those that interpret.
-      job::OfficialDecoder decoder(job::unit_sizes(unit), bytes, is_sampled ? lone_stage_ : stage_, *kernel_,
-                                   kernel_buffers_, num_threads_);
+      df11::Df11DecodeStage& stage = is_sampled ? lone_stage_ : device_->stage();
+      job::OfficialDecoder decoder(job::unit_sizes(unit), bytes, stage, *kernel_, kernel_buffers_,
+                                   num_threads_);
       fault = run_officially(index, decoder);
       add_counts(decoder.counts());
       // Where the kernel ran, it told itself whether it ends.
@@ -270,7 +311,8 @@ class VerifyJob {
       }
       densest_chunk = decoder.densest_chunk();
     } else {
-      job::UnitDecoder decoder(job::unit_sizes(unit), bytes, stage_, buffers_);
+      job::UnitDecoder decoder(job::unit_sizes(unit), bytes, device_->stage(), device_->buffers(),
+                               job::UnitDecoder::slab_chunks_for(unit.num_chunks, device_->stage()));
       fault = decode(index, decoder);
       kernel_ends = decoder.kernel_ends();
       densest_chunk = decoder.densest_chunk();
@@ -543,9 +585,8 @@ class VerifyJob {
   const model::Checkpoint output_;
   const model::Df11Survey survey_;
   const int num_threads_;
-  host::HostDecodeStage stage_;
+  std::optional<job::DecodeDevice> device_;  // once the level is settled
   host::HostDecodeStage lone_stage_{1};
-  job::DecodeBuffers buffers_;
   std::unique_ptr<job::InterpretedKernel> kernel_;  // of the engine kOfficial
   job::KernelBuffers kernel_buffers_;
 

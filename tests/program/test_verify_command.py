@@ -21,8 +21,8 @@ from support import BUFFERS, bf16, mentions, reference, run, words
 from test_compress_command import CONTROL_CHARACTERS
 from test_verify_faults import golden_names, golden_unit, hangs
 
-KEYS = ["path", "level", "engine", "source", "seed", "ok", "hashes", "num_units", "num_tensors", "num_weights", "chunks_checked",
-        "num_chunks", "seconds", "threads", "peak_memory_bytes", "kernel", "failures", "notes"]
+KEYS = ["path", "level", "engine", "device", "why_device", "verifier", "source", "seed", "ok", "hashes", "num_units", "num_tensors", "num_weights",
+        "chunks_checked", "num_chunks", "seconds", "threads", "peak_memory_bytes", "kernel", "failures", "notes"]
 FAILURE_KEYS = ["unit", "tensor", "kind", "message", "chunk", "window", "weight"]
 KINDS = {"header", "table", "stream", "gap", "position", "weight", "padding", "limit", "split", "hash", "tensor", "shape", "kernel"}
 SOON = 15  # seconds
