@@ -23,10 +23,12 @@ enum class VerifyLevel : std::uint8_t {
 
 /// What decodes the units.
 enum class VerifyEngine : std::uint8_t {
-  kAuto,     ///< our own decoder, on what VerifyOptions::device says
-  kCpu,      ///< our own decoder on the CPU
-  kCuda,     ///< our own decoder on a GPU
-  kOfficial  ///< it, and the official decode kernel, interpreted; without a source one against the other
+  kAuto,  ///< our own decoder, on what VerifyOptions::device says
+  kCpu,   ///< our own decoder on the CPU
+  kCuda,  ///< our own decoder on a GPU
+  /// Our own decoder on the CPU, and the official decode kernel, on a GPU or interpreted; without a source
+  /// one against the other.
+  kOfficial
 };
 
 /// Where a verification is. Called from the thread that called verify(), when a unit begins and after each
@@ -46,8 +48,9 @@ struct VerifyOptions {
   VerifyEngine engine = VerifyEngine::kAuto;
   /// "cpu"; "cuda" or "cuda:N": a GPU, and kDeviceFailed if it cannot be used or fails; "auto": the first GPU
   /// that can be used, and the CPU if there is none or it fails. With kCuda, "auto" is the first GPU that can
-  /// be used, as if it had been asked for; kCpu and kOfficial take the CPU. The outcome does not depend on
-  /// it.
+  /// be used, as if it had been asked for; kCpu takes the CPU. kOfficial: "auto" runs the known decode.ptx on
+  /// the first GPU, another kernel in the interpreter; "cpu" always interprets. The outcome does not depend
+  /// on it.
   std::string device = "auto";
   /// kOfficial: the official decode.ptx, or another kernel in its place. Nothing: the file that
   /// WEIGHTPRESS_DECODE_PTX names, or that is found in a Python environment or beside ComfyUI.
@@ -77,8 +80,10 @@ struct OfficialRun {
   std::filesystem::path kernel;
   std::string kernel_sha256;     ///< 64 digits
   bool is_known_kernel = false;  ///< decode.ptx of dfloat11 0.5.0
+  bool is_interpreted = true;    ///< false: a GPU ran it (last)
   std::uint64_t num_chunks = 0;  ///< that the kernel decoded
   std::uint64_t num_weights = 0;
+  // Of what was interpreted:
   std::uint64_t lane_instructions = 0;  ///< one PTX instruction of one thread each
   // Reads past the end of a buffer that the kernel is known for, and that are harmless.
   std::uint64_t reads_past_gaps = 0;
@@ -91,8 +96,8 @@ struct VerifyReport {
   VerifyEngine engine = VerifyEngine::kCpu;     ///< never kAuto; kCpu if a GPU failed
   std::string device;      ///< "cpu", or e.g. "cuda:0 (NVIDIA H200, cubin for sm_90)"; what was used last
   std::string why_device;  ///< a clause
-  /// What decoded the units last: "host decoder", "wp_decode" (a kernel), "decode, interpreted" (the official
-  /// kernel, after the host decoder).
+  /// What decoded the units last: "host decoder", "wp_decode" (a kernel), "decode" (the official kernel,
+  /// after the host decoder) or "decode, interpreted".
   std::string verifier;
   std::optional<OfficialRun> official;  ///< of kOfficial
   std::uint64_t seed = 0;               ///< of kSample

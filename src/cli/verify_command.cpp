@@ -80,7 +80,8 @@ void write_kernel(JsonWriter& out, const std::optional<OfficialRun>& official) {
   out.begin_object(JsonWriter::Style::kOneLine)
       .member("path", official->kernel.string())
       .member("sha256", official->kernel_sha256)
-      .member("known", official->is_known_kernel);
+      .member("known", official->is_known_kernel)
+      .member("interpreted", official->is_interpreted);
   out.member("chunks", official->num_chunks).member("weights", official->num_weights);
   out.member("lane_instructions", official->lane_instructions);
   out.member("reads_past_gaps", official->reads_past_gaps);
@@ -140,15 +141,20 @@ std::string millions(double number) {
 }
 
 std::string kernel_lines(const OfficialRun& run) {
-  std::string text = "kernel       " + model::escaped_for_terminal(run.kernel.string()) + ", interpreted: ";
+  std::string text = "kernel       " + model::escaped_for_terminal(run.kernel.string()) +
+                     (run.is_interpreted ? ", interpreted: " : ", on the GPU: ");
   text += run.is_known_kernel ? "the official one of dfloat11 0.5.0\n"
                               : "not the known one, SHA-256 " + run.kernel_sha256 + "\n";
   text += "             " + std::to_string(run.num_chunks) + " chunks of " + std::to_string(run.num_weights) +
-          " weights, " + millions(static_cast<double>(run.lane_instructions)) + " lane instructions";
+          " weights";
+  if (run.is_interpreted)
+    text += ", " + millions(static_cast<double>(run.lane_instructions)) + " lane instructions";
   if (run.seconds > 0) {
-    text += "; a second: " + millions(static_cast<double>(run.num_weights) / run.seconds) + " weights, " +
-            millions(static_cast<double>(run.lane_instructions) / run.seconds) + " instructions";
+    text += "; a second: " + millions(static_cast<double>(run.num_weights) / run.seconds) + " weights";
+    if (run.is_interpreted)
+      text += ", " + millions(static_cast<double>(run.lane_instructions) / run.seconds) + " instructions";
   }
+  if (!run.is_interpreted) return text + "\n";
   return text + "\n             reads past the end: gaps " + std::to_string(run.reads_past_gaps) +
          ", output_positions " + std::to_string(run.reads_past_output_positions) + "\n";
 }
@@ -238,7 +244,7 @@ void add_verify_command(CLI::App& app, Action& action) {
       ->option_text("structure|sample|full");
   command
       ->add_option("--engine", arguments->engine,
-                   "cpu, cuda: our decoder there; official: also dfloat11's own decode kernel, interpreted")
+                   "cpu, cuda: our decoder there; official: also dfloat11's own decode kernel")
       ->check(CLI::IsMember({"cpu", "cuda", "official"}))
       ->option_text("cpu|cuda|official");
   command->add_option("--kernel", arguments->kernel, "decode.ptx, where --engine=official does not find it")

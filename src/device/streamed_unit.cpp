@@ -203,6 +203,7 @@ std::optional<OutputPiece> StreamedUnit::next_piece() {
   UnitEncoding& encoding = place_of(num_gone_).encoding;
   const auto piece = encoding.next_piece(streams_.out, streams_.out_ring, first_sign_mantissa_);
   assert(piece);
+  take_off_what_was_read_twice(encoding.part(), *piece);
   if (encoding.has_pieces_under_way()) return piece;
   add(encoding.verdict());
   first_sign_mantissa_ = encoding.end_sign_mantissa();
@@ -218,6 +219,19 @@ void StreamedUnit::add(const Verdict& verdict) {
   verdict_.source_sum += verdict.source_sum;
   for (std::size_t i = 0; i < verdict_.output_sums.size(); ++i)
     verdict_.output_sums[i] += verdict.output_sums[i];
+}
+
+/// The decoder adds up four bytes and a byte of gaps after its chunks too: those that the next slab begins
+/// with.
+void StreamedUnit::take_off_what_was_read_twice(const UnitEncoding::Part& part, const OutputPiece& piece) {
+  if (!verifies_ || part.first_chunk == 0) return;
+  if (piece.buffer == OutputBuffer::kEncodedExponent &&
+      piece.offset_bytes == part.first_chunk * df11::kChunkBytes) {
+    verdict_.output_sums[static_cast<std::size_t>(piece.buffer)] -= sum_of_words(piece.bytes.first(4));
+  } else if (piece.buffer == OutputBuffer::kGaps &&
+             piece.offset_bytes == part.first_chunk * df11::kGapBytesPerChunk) {
+    verdict_.output_sums[static_cast<std::size_t>(piece.buffer)] -= piece.bytes.front();
+  }
 }
 
 UnitOnGpu::Verdict StreamedUnit::verdict() {

@@ -54,6 +54,7 @@ class StreamedUnit final : public UnitOnGpu {
   Place& place_of(std::uint64_t slab) { return *places_[slab % places_.size()]; }
   const Place& place_of(std::uint64_t slab) const { return *places_[slab % places_.size()]; }
   void add(const Verdict& verdict);
+  void take_off_what_was_read_twice(const UnitEncoding::Part& part, const OutputPiece& piece);
 
   PipelineStreams& streams_;
   const std::uint64_t num_weights_, slab_weights_;

@@ -59,6 +59,7 @@ class UnitEncoding {
   /// The first weight behind those of the chunks, once next_piece() was called.
   std::uint64_t end_sign_mantissa() const { return end_sign_mantissa_; }
   bool has_pieces_under_way() const { return !flying_.empty(); }
+  const Part& part() const { return part_; }
 
   /// Waits until it is known.
   UnitOnGpu::Verdict verdict() const;

@@ -1,8 +1,12 @@
 #include "job/decode_device.h"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include <weightpress/error.h>
+
+#include "device/slab_decoders.h"
 
 namespace weightpress::job {
 
@@ -13,10 +17,12 @@ DecodeDevice::DecodeDevice(DeviceChoice choice, int num_threads, OnWarning on_wa
       why_(choice_.why),
       host_(num_threads) {
   SlabMemory memory;
-  if (choice_.gpu) {
+  if (!choice_.gpus.empty()) {
     uses_gpu_ = true;
     try {
-      gpu_ = choice_.gpu->make_slab_decoder();
+      std::vector<std::unique_ptr<device::SlabDecoder>> decoders;
+      for (const auto& gpu : choice_.gpus) decoders.push_back(gpu->make_slab_decoder());
+      gpu_ = std::make_unique<device::SlabDecoders>(std::move(decoders));
       either_ = std::make_unique<DecodeStageOfEither>(
           *gpu_, host_, num_threads, [this](const GpuFailure& failure) { give_up(failure); });
       memory = [this](std::uint64_t bytes) { return gpu_->pinned(bytes); };

@@ -20,6 +20,7 @@
 #include "job/machine_trouble.h"
 #include "job/official_decoder.h"
 #include "job/official_kernel.h"
+#include "job/official_kernel_on_gpu.h"
 #include "job/parallel_io.h"
 #include "job/process_memory.h"
 #include "job/record_file.h"
@@ -140,39 +141,76 @@ class VerifyJob {
       case VerifyEngine::kCuda:
         if (device == "cpu") refuse("cuda", "auto, cuda or cuda:N");
         choice = job::choose_device(device);
-        if (!choice.gpu) throw Error(ErrorCode::kDeviceFailed, "--engine cuda: " + choice.why);
+        if (choice.gpus.empty()) throw Error(ErrorCode::kDeviceFailed, "--engine cuda: " + choice.why);
         choice.is_required = true;
         break;
       case VerifyEngine::kOfficial:
-        if (device != "auto" && device != "cpu") refuse("official", "auto or cpu");
+        // The official kernel's; our own decoder, which goes ahead, stays on the CPU.
+        official_device_ = job::choose_device(device);
         choice = job::choose_device("cpu");
-        choice.why = "the official kernel is interpreted there";
         break;
     }
     device_.emplace(std::move(choice), num_threads_, options_.on_warning);
   }
 
   void report_device() {
-    const bool is_official = options_.engine == VerifyEngine::kOfficial;
+    if (kernel_) {
+      const bool is_interpreted = kernel_->is_interpreter();
+      report_.device = is_interpreted ? "cpu" : kernel_->name();
+      report_.why_device = official_device_.why;
+      report_.verifier = is_interpreted ? "decode, interpreted" : "decode";
+      report_.official->is_interpreted = is_interpreted;
+      return;
+    }
     report_.device = device_->name();
     report_.why_device = device_->why();
-    report_.verifier = is_official ? "decode, interpreted" : device_->decoder();
-    if (!is_official) report_.engine = device_->uses_gpu() ? VerifyEngine::kCuda : VerifyEngine::kCpu;
+    report_.verifier = device_->decoder();
+    report_.engine = device_->uses_gpu() ? VerifyEngine::kCuda : VerifyEngine::kCpu;
   }
 
   void load_kernel() {
     job::KernelFile file = job::find_kernel(options_.kernel, job::places_of_this_process());
     report_.notes.insert(report_.notes.end(), file.notes.begin(), file.notes.end());
-    auto kernel = job::InterpretedKernel::load(std::move(file.text));
+    kernel_file_ = std::move(file);
+    load_kernel_on_gpu();
+    if (!kernel_) interpret_kernel();
+    report_.official.emplace();
+    report_.official->kernel = kernel_file_.path;
+    report_.official->kernel_sha256 = kernel_file_.sha256;
+    report_.official->is_known_kernel = kernel_file_.is_known;
+  }
+
+  void load_kernel_on_gpu() {
+    if (official_device_.gpus.empty()) return;
+    if (!kernel_file_.is_known && !official_device_.is_required) {
+      official_device_.why = "a kernel that is not the official one is interpreted";
+      return;
+    }
+    try {
+      kernel_ = std::make_unique<job::OfficialKernelOnGpu>(*official_device_.gpus.front(), kernel_file_);
+    } catch (const Error& error) {
+      give_up_official_gpu(error);
+    }
+  }
+
+  /// The interpreter takes over, unless the GPU was asked for.
+  void give_up_official_gpu(const Error& error) {
+    const std::string what = official_device_.name + ": " + error.what();
+    if (official_device_.is_required) throw Error(error.code(), what);
+    official_device_.why = what;
+    kernel_.reset();
+    if (options_.on_warning)
+      options_.on_warning("the GPU failed, and the official kernel is interpreted instead: " + what);
+  }
+
+  void interpret_kernel() {
+    auto kernel = job::InterpretedKernel::load(kernel_file_.text);
     if (!kernel) {
-      throw Error(ErrorCode::kUsage, printable(file.path.native()) + " cannot be run as the decode kernel: " +
-                                         kernel.error().message + "; name dfloat11's decode.ptx");
+      throw Error(ErrorCode::kUsage, printable(kernel_file_.path.native()) +
+                                         " cannot be run as the decode kernel: " + kernel.error().message +
+                                         "; name dfloat11's decode.ptx");
     }
     kernel_ = std::move(*kernel);
-    report_.official.emplace();
-    report_.official->kernel = file.path;
-    report_.official->kernel_sha256 = file.sha256;
-    report_.official->is_known_kernel = file.is_known;
   }
 
   void read_record() {
@@ -297,19 +335,7 @@ class VerifyJob {
     bool kernel_ends = true;
     std::uint64_t densest_chunk = 0;
     if (kernel_) {
-      // Threads that decode a chunk now and then would wait in a loop, beside those that interpret.
-      df11::Df11DecodeStage& stage = is_sampled ? lone_stage_ : device_->stage();
-      job::OfficialDecoder decoder(job::unit_sizes(unit), bytes, stage, *kernel_, kernel_buffers_,
-                                   num_threads_);
-      fault = run_officially(index, decoder);
-      add_counts(decoder.counts());
-      // Where the kernel ran, it told itself whether it ends.
-      kernel_ends = decoder.can_launch() || decoder.own_kernel_ends();
-      if (!fault && kernel_ends && !decoder.own_kernel_ends()) {
-        report_.notes.push_back("unit " + printable(unit.name) +
-                                ": by its tables the kernel would not end on the padding, but it does");
-      }
-      densest_chunk = decoder.densest_chunk();
+      fault = decode_officially(index, bytes, kernel_ends, densest_chunk);
     } else {
       job::UnitDecoder decoder(job::unit_sizes(unit), bytes, device_->stage(), device_->buffers(),
                                job::UnitDecoder::slab_chunks_for(unit.num_chunks, device_->stage()));
@@ -325,6 +351,57 @@ class VerifyJob {
     } else {
       check_limits(index, kernel_ends, densest_chunk);
     }
+  }
+
+  std::optional<UnitFault> decode_officially(std::size_t index, const job::CheckpointUnit& bytes,
+                                             bool& kernel_ends, std::uint64_t& densest_chunk) {
+    const model::StoredUnit& unit = units()[index];
+    const std::uint64_t bytes_before = progress_.bytes_done;
+    // Threads that decode a chunk now and then would wait in a loop, beside those that interpret.
+    df11::Df11DecodeStage& stage = report_.level == VerifyLevel::kSample ? lone_stage_ : device_->stage();
+    const auto run = [&] {
+      job::OfficialDecoder decoder(job::unit_sizes(unit), bytes, stage, *kernel_, kernel_buffers_,
+                                   num_threads_);
+      const auto fault = run_officially(index, decoder);
+      add_counts(decoder.counts());
+      // Where the kernel ran, it told itself whether it ends.
+      kernel_ends = decoder.can_launch() || decoder.own_kernel_ends();
+      if (!fault && kernel_ends && !decoder.own_kernel_ends()) {
+        report_.notes.push_back("unit " + printable(unit.name) +
+                                ": by its tables the kernel would not end on the padding, but it does");
+      }
+      densest_chunk = decoder.densest_chunk();
+      return fault;
+    };
+    if (kernel_->is_interpreter()) return run();
+    const OfficialRun counts_before = *report_.official;
+    const auto run_interpreted = [&] {
+      *report_.official = counts_before;
+      progress_.bytes_done = bytes_before;
+      interpret_kernel();
+      return run();
+    };
+    try {
+      const auto fault = run();
+      if (!fault || fault->kind != "kernel") return fault;
+      // A wrong weight is the kernel's or the GPU's: the interpreter tells.
+      std::unique_ptr<job::OfficialKernelRunner> gpu = std::move(kernel_);
+      const auto interpreted = run_interpreted();
+      if (interpreted) {
+        kernel_ = std::move(gpu);
+        return interpreted;
+      }
+      std::unique_ptr<job::OfficialKernelRunner> interpreter = std::move(kernel_);
+      give_up_official_gpu(
+          Error(ErrorCode::kDeviceFailed, "unit " + printable(unit.name) + ": " + fault->message +
+                                              ", and so does the kernel in the interpreter"));
+      kernel_ = std::move(interpreter);
+      return interpreted;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kDeviceFailed || kernel_ == nullptr || kernel_->is_interpreter()) throw;
+      give_up_official_gpu(error);
+    }
+    return run_interpreted();
   }
 
   void add_mismatch(std::size_t index) {
@@ -587,7 +664,10 @@ class VerifyJob {
   const int num_threads_;
   std::optional<job::DecodeDevice> device_;  // once the level is settled
   host::HostDecodeStage lone_stage_{1};
-  std::unique_ptr<job::InterpretedKernel> kernel_;  // of the engine kOfficial
+  // Of the engine kOfficial:
+  job::DeviceChoice official_device_;
+  job::KernelFile kernel_file_;
+  std::unique_ptr<job::OfficialKernelRunner> kernel_;
   job::KernelBuffers kernel_buffers_;
 
   job::StoredHashesExtent hashes_;
