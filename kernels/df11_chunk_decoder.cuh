@@ -118,10 +118,10 @@ class ChunkDecoder {
     }
     Sums sums;
     sums.encoded_exponent = as_stored(window.high) + as_stored(window.low);
-    if (index + 1 == kWindows) s_.after = as_stored(window.after);
-    if (p_.d_sign_mantissa != 0) {
+    if (p_.d_source != 0 || p_.d_weights != 0) {
       close_up(place, count);
-      if (__syncthreads_or(!join(num_weights, sums))) {
+      const bool same = p_.d_source != 0 ? join<true>(num_weights, sums) : join<false>(num_weights, sums);
+      if (__syncthreads_or(!same)) {
         report_fault();
         return;
       }
@@ -250,7 +250,7 @@ class ChunkDecoder {
     return word;
   }
 
-  __device__ WindowBits load_window() const {
+  __device__ WindowBits load_window() {
     const std::uint64_t offset =
         std::uint64_t{blockIdx.x} * df11::kChunkBytes + threadIdx.x * df11::kWindowBytes;
     WindowBits window;
@@ -263,7 +263,10 @@ class ChunkDecoder {
       window.low = load_word(offset + 4);
     }
     window.after = __shfl_down_sync(kAllLanes, window.high, 1);
-    if (threadIdx.x % kLanes == kLanes - 1) window.after = load_word(offset + df11::kWindowBytes);
+    if (threadIdx.x % kLanes == kLanes - 1) {
+      window.after = load_word(offset + df11::kWindowBytes);
+      if (threadIdx.x + 1 == kWindows) s_.after = as_stored(window.after);
+    }
     return window;
   }
 
@@ -426,8 +429,9 @@ class ChunkDecoder {
     return {__byte_perm(low_bytes, high_bytes, 0x5140), __byte_perm(low_bytes, high_bytes, 0x7362)};
   }
 
-  /// Weights from exponents and sign_mantissa: written, compared with the source, or both. Returns whether
-  /// those of this thread are the source's.
+  /// Weights from exponents and sign_mantissa: written, compared with the source (kCompares), or both.
+  /// Returns whether those of this thread are the source's.
+  template <bool kCompares>
   __device__ bool join(std::uint32_t num_weights, Sums& sums) const {
     // Index 0 is a border of eight in the output.
     const std::uint32_t begin = phase(), end = begin + num_weights;
@@ -442,7 +446,7 @@ class ChunkDecoder {
         const uint2 halves = *reinterpret_cast<const uint2*>(sign_mantissa + i);
         const uint2 low = join_four(exponents.x, halves.x), high = join_four(exponents.y, halves.y);
         const uint4 joined = {low.x, low.y, high.x, high.y};
-        if (p_.d_source != 0) {
+        if constexpr (kCompares) {
           const uint4 expected = *reinterpret_cast<const uint4*>(source + i);
           note_difference(different, joined.x, expected.x);
           note_difference(different, joined.y, expected.y);
@@ -454,19 +458,19 @@ class ChunkDecoder {
           add_to_long(sums.source, expected.w);
         }
         sums.sign_mantissa += halves.x + halves.y;
-        if (p_.d_weights != 0) {
+        if (!kCompares || p_.d_weights != 0) {
           *reinterpret_cast<uint4*>(weights + i) = joined;
           sums.weights += joined.x + joined.y + joined.z + joined.w;
         }
       } else {  // the chunk's first or last eight
         for (std::uint32_t k = i < begin ? begin : i; k < i + kOutputWeights && k < end; ++k) {
           const std::uint16_t joined = df11::join_bf16(s_.exponents[k], sign_mantissa[k]);
-          if (p_.d_source != 0) {
+          if constexpr (kCompares) {
             different |= joined ^ source[k];
             sums.source += std::uint32_t{source[k]} << (16 * (k % 2));
           }
           sums.sign_mantissa += std::uint32_t{sign_mantissa[k]} << (8 * (k % 4));
-          if (p_.d_weights != 0) {
+          if (!kCompares || p_.d_weights != 0) {
             weights[k] = joined;
             sums.weights += std::uint32_t{joined} << (16 * (k % 2));
           }

@@ -15,7 +15,7 @@ namespace weightpress::device {
 /// the buffers are by words of four bytes from the spans' begins on, the last one filled with zeros, modulo
 /// 2^32.
 struct DecodeSums {
-  std::uint32_t sign_mantissa = 0;
+  std::uint32_t sign_mantissa = 0;     ///< 0: there are neither source nor weights
   std::uint32_t encoded_exponent = 0;  ///< with four bytes of those after the last chunk
   std::uint32_t gaps = 0;              ///< with the first byte of the group after the last chunk
   std::uint32_t positions = 0;         ///< all of them

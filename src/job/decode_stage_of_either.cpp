@@ -64,7 +64,7 @@ device::DecodeSums sums_of(const df11::DecodeArguments& chunks, int num_threads)
   sums.gaps = sum_of_words(up_to(chunks.gaps, num_chunks * df11::kGapBytesPerChunk + 1), num_threads);
   for (const std::uint32_t position : chunks.positions) sums.positions += position;
   sums.luts = num_chunks * sum_of_rows(chunks.luts);
-  if (chunks.sign_mantissa.empty()) return sums;
+  if (chunks.source.empty() && chunks.weights.empty()) return sums;
   sums.sign_mantissa = sum_of_words(chunks.sign_mantissa, num_threads);
   const auto sum_of_weights = [num_threads](std::span<const std::uint16_t> weights) {
     return add_up<std::uint64_t>(weights, num_threads, device::sum_of_weights);
