@@ -39,6 +39,12 @@ struct CompressProgress {
 
 struct CompressReport;
 
+enum class Verifier : std::uint8_t {
+  kAuto,     ///< after our own decoder the official decode.ptx, where it is found (VerifyOptions::kernel)
+  kOwn,      ///< our own decoder alone
+  kOfficial  ///< kUsage or kNotFound without the known decode.ptx, kDeviceFailed without a GPU
+};
+
 struct CompressOptions {
   std::filesystem::path source;  ///< a .safetensors file, or a folder of them with or without an index
   /// A folder; in a single-file layout also a file, if it ends in .safetensors. Appears complete, by one
@@ -67,6 +73,8 @@ struct CompressOptions {
   std::string device = "cpu";
   /// Of each GPU's memory, at most; 0: nine tenths of what is free. Longer units go through it in slabs.
   std::uint64_t vram_bytes = 0;
+  /// What reads units back in a GPU's memory.
+  Verifier verifier = Verifier::kAuto;
   /// Bounds the resident memory of the whole process, whatever it holds before (the program also keeps the
   /// allocator from holding on to blocks: src/cli/main.cpp); 0: 60% of what is free. The bytes do not depend
   /// on it. kOutOfMemory if it is too little; the message names the smallest value.
@@ -152,7 +160,8 @@ struct CompressReport {
   int num_threads = 0;
   std::string device;      ///< "cpu", or e.g. "cuda:0 (NVIDIA H200, cubin for sm_90)"; what was used last
   std::string why_device;  ///< a clause
-  /// What read everything back: "host decoder", "wp_decode" (a kernel, in the GPU's memory); empty: nothing.
+  /// What read everything back: "host decoder", "wp_decode" (a kernel, in the GPU's memory), "decode" (there,
+  /// after it, the official one); empty: nothing.
   std::string verifier;
   std::uint64_t peak_memory_bytes = 0;  ///< of the process so far; 0 where the system does not tell
   std::vector<UnitRemark> remarks;      ///< units whose bytes are not the official ones

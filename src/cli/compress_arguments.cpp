@@ -97,6 +97,11 @@ void add_compress_options(CLI::App& command, CompressArguments& arguments) {
       ->option_text("auto|cpu|cuda|cuda:N|cuda:N,M");
   add_threads_option(command, options.num_threads, "CPU threads (default: all); the bytes stay the same");
   command
+      .add_option("--verifier", arguments.verifier,
+                  "what reads units back on a GPU; auto: also dfloat11's own kernel, if it is found")
+      ->check(CLI::IsMember({"auto", "own", "official"}))
+      ->option_text("auto|own|official");
+  command
       .add_option("--vram", arguments.vram,
                   "memory of the GPU, e.g. 4G (default: nine tenths of what is free)")
       ->option_text("SIZE");
@@ -124,6 +129,8 @@ CompressOptions& settled_options(CompressArguments& arguments) {
   options.verify = !arguments.fast;
   options.device = arguments.run.device;
   if (arguments.ram) options.ram_bytes = size_of("--ram", *arguments.ram);
+  if (arguments.verifier == "own") options.verifier = Verifier::kOwn;
+  if (arguments.verifier == "official") options.verifier = Verifier::kOfficial;
   if (arguments.vram) options.vram_bytes = size_of("--vram", *arguments.vram);
   return options;
 }

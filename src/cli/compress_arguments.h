@@ -19,6 +19,7 @@ struct CompressArguments {
   CompressOptions options;
   std::string luts = "compat";
   std::optional<std::string> ram, vram;
+  std::string verifier = "auto";
   RunOptions run;
   std::filesystem::path report;
   bool safe = false;

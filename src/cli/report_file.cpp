@@ -29,6 +29,18 @@ void begin(JsonWriter& json, const char* status) {
       .member("status", status);
 }
 
+const char* verifier_name(Verifier verifier) {
+  switch (verifier) {
+    case Verifier::kOwn:
+      return "own";
+    case Verifier::kOfficial:
+      return "official";
+    case Verifier::kAuto:
+      break;
+  }
+  return "auto";
+}
+
 void write_options(JsonWriter& json, const ReportInput& input) {
   const CompressOptions& options = input.options;
   json.key("options").begin_object();
@@ -43,6 +55,7 @@ void write_options(JsonWriter& json, const ReportInput& input) {
   json.member("resume", options.resume)
       .member("ram", options.ram_bytes)
       .member("vram", options.vram_bytes)
+      .member("verifier", verifier_name(options.verifier))
       .end_object();
 }
 

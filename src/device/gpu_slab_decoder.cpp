@@ -237,6 +237,7 @@ void GpuSlabDecoder::enqueue(Lane& lane, const df11::DecodeArguments& part, std:
   parameters.d_positions = copy_in(lane.d_positions, part.positions);
   parameters.d_encoded_exponent = copy_in(lane.d_encoded_exponent, part.encoded_exponent);
   parameters.available_bytes = part.encoded_exponent.size();
+  parameters.first_weight = part.positions.front();
   parameters.d_gaps = copy_in(lane.d_gaps, part.gaps);
   if (!part.sign_mantissa.empty()) {
     parameters.d_sign_mantissa = copy_in(lane.d_sign_mantissa, part.sign_mantissa);

@@ -110,18 +110,15 @@ class GpuUnitPipeline::ResidentUnit final : public UnitOnGpu {
       if (!encoding->is_taken) encoding_ = encoding.get();
     assert(encoding_ != nullptr);
     encoding_->is_taken = true;
-    const Stream& compute = streams_.compute;
-    compute.wait_for(counted_);
-    encoding_->encoding->begin(compute, plan);
+    streams_.compute.wait_for(counted_);
+    encoding_->encoding->begin(plan);
     const CUdeviceptr d_bits =
         encoding_->d_bits.get(streams_.gpu, (segments_of(num_weights_) + 1) * sizeof(std::uint64_t));
-    encoding_->encoding->find_first_bits(compute,
-                                         {.d_weights = d_weights_,
+    encoding_->encoding->find_first_bits({.d_weights = d_weights_,
                                           .d_histograms = d_histograms_,
                                           .d_last_weight = d_weights_ + 2 * (num_weights_ - 1)},
                                          d_bits);
-    encoding_->encoding->encode(compute,
-                                {.num_weights = num_weights_,
+    encoding_->encoding->encode({.num_weights = num_weights_,
                                  .end_bit = plan.layout.total_bits,
                                  .end_chunk = plan.layout.num_chunks,
                                  .is_last = true,
@@ -135,7 +132,7 @@ class GpuUnitPipeline::ResidentUnit final : public UnitOnGpu {
   std::optional<OutputPiece> next_piece() override {
     assert(encoding_ != nullptr);
     streams_.gpu.use();
-    const auto piece = encoding_->encoding->next_piece(streams_.out, streams_.out_ring, 0);
+    const auto piece = encoding_->encoding->next_piece(0);
     is_out_ = !piece;
     return piece;
   }
@@ -194,12 +191,13 @@ class GpuUnitPipeline::LoneUnit final : public UnitOnGpu {
 // ---- the pipeline
 
 GpuUnitPipeline::GpuUnitPipeline(const Gpu& gpu, const GpuKernels& kernels, const UnitPipelineSizes& sizes)
-    : streams_(gpu, kernels, in_slab_weights(sizes), out_piece_bytes(sizes)),
+    : streams_(gpu, kernels, in_slab_weights(sizes), out_piece_bytes(sizes), sizes.official_ptx),
       longest_unit_weights_(sizes.longest_unit_weights) {
   const std::uint64_t free_bytes = gpu.memory().free_bytes;
   told_memory_.usable_bytes =
       sizes.device_bytes != 0 ? std::min(sizes.device_bytes, free_bytes) : free_bytes / 10 * 9;
-  told_memory_.needed_bytes = slot_bytes(longest_unit_weights_) + encoding_bytes(longest_unit_weights_);
+  told_memory_.needed_bytes =
+      slot_bytes(longest_unit_weights_) + encoding_bytes(longest_unit_weights_, has_outputs());
   // At once, so that what does not fit is known before anything is written. There may be less than is free.
   while (!plan_and_allocate(kUnitsOnTheirWay + sizes.num_units_kept)) told_memory_.usable_bytes /= 2;
   told_memory_.resident_weights = plan_.resident_weights;
@@ -214,7 +212,10 @@ GpuUnitPipeline::~GpuUnitPipeline() {
 }
 
 bool GpuUnitPipeline::plan_and_allocate(std::uint64_t most_slots) {
-  const auto plan = plan_pipeline_memory(longest_unit_weights_, told_memory_.usable_bytes, most_slots);
+  const auto plan = plan_pipeline_memory({.longest_unit_weights = longest_unit_weights_,
+                                          .usable_bytes = told_memory_.usable_bytes,
+                                          .most_slots = most_slots,
+                                          .has_outputs = has_outputs()});
   if (!plan) {
     throw Error(ErrorCode::kOutOfMemory,
                 "of the GPU's memory " + std::to_string(told_memory_.usable_bytes) +
@@ -236,7 +237,7 @@ void GpuUnitPipeline::allocate_slots() {
   const Gpu& gpu = streams_.gpu;
   while (encodings_.size() < plan_.num_encodings) {
     auto made = std::make_unique<Encoding>();
-    made->encoding = std::make_unique<UnitEncoding>(gpu, streams_.launches);
+    made->encoding = std::make_unique<UnitEncoding>(streams_);
     encodings_.push_back(std::move(made));
   }
   while (slots_.size() < plan_.num_slots) {

@@ -49,6 +49,7 @@ class GpuUnitPipeline final : public UnitPipeline {
     bool is_taken = false;
   };
 
+  bool has_outputs() const { return streams_.official.has_value(); }
   bool plan_and_allocate(std::uint64_t most_slots);  // false: the memory is not there
   void allocate_slots();
 

@@ -21,12 +21,17 @@ struct PipelineMemory {
 
 /// Device memory that the weights of a unit and their counts take.
 std::uint64_t slot_bytes(std::uint64_t num_weights);
-/// That its buffers take, if its codes have a byte on average at most.
-std::uint64_t encoding_bytes(std::uint64_t num_weights);
+/// That its buffers take, if its codes have a byte on average at most. has_outputs: with what the official
+/// kernel makes of them.
+std::uint64_t encoding_bytes(std::uint64_t num_weights, bool has_outputs);
 
-/// For units of up to longest_unit_weights. usable_bytes: of the GPU's memory. most_slots: 1 or more; units
-/// that are waited for beyond the three that overlap. nullopt: not even a slab fits.
-std::optional<PipelineMemory> plan_pipeline_memory(std::uint64_t longest_unit_weights,
-                                                   std::uint64_t usable_bytes, std::uint64_t most_slots);
+struct PipelineMemoryRequest {
+  std::uint64_t longest_unit_weights = 0;
+  std::uint64_t usable_bytes = 0;  ///< of the GPU's memory
+  std::uint64_t most_slots = 3;    ///< 1 or more; with units that are kept beyond the three that overlap
+  bool has_outputs = false;
+};
+/// nullopt: not even a slab fits.
+std::optional<PipelineMemory> plan_pipeline_memory(const PipelineMemoryRequest& request);
 
 }  // namespace weightpress::device

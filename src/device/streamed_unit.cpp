@@ -34,7 +34,7 @@ StreamedUnit::StreamedUnit(PipelineStreams& streams, std::uint64_t num_weights, 
       counted_(streams.gpu) {
   assert(slab_weights % kSegmentWeights == 0 && num_slabs > 0);
   for (std::uint64_t i = 0; i < num_slabs; ++i) {
-    places_.push_back(std::make_unique<Place>(streams.gpu, streams.launches));
+    places_.push_back(std::make_unique<Place>(streams));
     places_.back()->d_weights.get(streams.gpu, 2 * slab_weights);
   }
   streams_.count.fill(d_unit_histogram_.get(), 0, sizeof(df11::Histogram));
@@ -125,12 +125,11 @@ void StreamedUnit::find_first_bits() {
   const std::uint64_t num_segments = segments_of(num_weights_);
   streams_.compute.wait_for(counted_);
   UnitEncoding& encoding = place_of(0).encoding;
-  encoding.begin(streams_.compute, *plan_);
-  encoding.find_first_bits(streams_.compute,
-                           {.d_histograms = d_histograms_.get(), .d_last_weight = d_last_weight_.get()},
+  encoding.begin(*plan_);
+  encoding.find_first_bits({.d_histograms = d_histograms_.get(), .d_last_weight = d_last_weight_.get()},
                            d_bits_.get());
   streams_.compute.copy_to_host(bits_.data(), d_bits_.get(), (num_segments + 1) * sizeof(std::uint64_t));
-  const df11::StageStatus status = encoding.find_first_bits_status(streams_.compute);
+  const df11::StageStatus status = encoding.find_first_bits_status();
   first_bits_.resize(num_segments + 1);
   std::memcpy(first_bits_.data(), bits_.data(), bits_.size_bytes());
   bool is_well = status.code == df11::StageCode::kOk && first_bits_.front() == 0 &&
@@ -183,8 +182,8 @@ void StreamedUnit::fill_slab() {
   if (is_filling()) return;
   streams_.compute.wait_for(part_in_->done);
   UnitEncoding& encoding = place_of(num_begun_ - 1).encoding;
-  encoding.begin(streams_.compute, *plan_);
-  encoding.encode(streams_.compute, part_, verifies_);
+  encoding.begin(*plan_);
+  encoding.encode(part_, verifies_);
 }
 
 UnitOnGpu::Wants StreamedUnit::wants() const {
@@ -201,7 +200,7 @@ std::optional<OutputPiece> StreamedUnit::next_piece() {
   if (num_gone_ == num_begun_) return std::nullopt;
   streams_.gpu.use();
   UnitEncoding& encoding = place_of(num_gone_).encoding;
-  const auto piece = encoding.next_piece(streams_.out, streams_.out_ring, first_sign_mantissa_);
+  const auto piece = encoding.next_piece(first_sign_mantissa_);
   assert(piece);
   take_off_what_was_read_twice(encoding.part(), *piece);
   if (encoding.has_pieces_under_way()) return piece;
@@ -216,6 +215,7 @@ void StreamedUnit::add(const Verdict& verdict) {
   if (verdict_.encoded.code == df11::StageCode::kOk) verdict_.encoded = verdict.encoded;
   verdict_.decoded.kernel_ends = verdict_.decoded.kernel_ends && verdict.decoded.kernel_ends;
   if (verdict_.decoded.ok && !verdict.decoded.ok) verdict_.decoded = verdict.decoded;
+  if (!verdict_.official_difference) verdict_.official_difference = verdict.official_difference;
   verdict_.source_sum += verdict.source_sum;
   for (std::size_t i = 0; i < verdict_.output_sums.size(); ++i)
     verdict_.output_sums[i] += verdict.output_sums[i];

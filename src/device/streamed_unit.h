@@ -39,7 +39,7 @@ class StreamedUnit final : public UnitOnGpu {
  private:
   /// Memory of a slab under way.
   struct Place {
-    Place(const Gpu& gpu, const Df11Launches& launches) : encoding(gpu, launches), done(gpu) {}
+    explicit Place(PipelineStreams& streams) : encoding(streams), done(streams.gpu) {}
     GrowingDeviceBuffer d_weights;
     UnitEncoding encoding;
     Event done;  // with the weights, while they are counted

@@ -12,6 +12,7 @@
 #include "device/driver/gpu.h"
 #include "device/growing_device_buffer.h"
 #include "device/pinned_ring.h"
+#include "device/pipeline_streams.h"
 #include "device/unit_pipeline.h"
 #include "format/unit_plan.h"
 
@@ -24,11 +25,11 @@ df11::Histogram checked_histogram(const PinnedBuffer& histogram, std::uint64_t n
 /// Keeps its memory from part to part. Every call needs Gpu::use().
 class UnitEncoding {
  public:
-  /// Both must outlive the object. Throws CudaError, as all members do.
-  UnitEncoding(const Gpu& gpu, const Df11Launches& launches);
+  /// streams must outlive the object. Throws CudaError, as all members do.
+  explicit UnitEncoding(PipelineStreams& streams);
 
   /// A new part: tables and constants go to the device. plan: of the unit, until the part is judged.
-  void begin(const Stream& compute, const df11::UnitPlan& plan);
+  void begin(const df11::UnitPlan& plan);
 
   struct Counted {
     CUdeviceptr d_weights = 0;      ///< of the unit; 0: they are not there
@@ -36,9 +37,9 @@ class UnitEncoding {
     CUdeviceptr d_last_weight = 0;  ///< of the unit
   };
   /// Enqueues what finds the first bits of the unit's segments: d_bits, u64 [segments + 1]. After begin().
-  void find_first_bits(const Stream& compute, const Counted& counted, CUdeviceptr d_bits);
+  void find_first_bits(const Counted& counted, CUdeviceptr d_bits);
   /// How that went: waits for it. Then begin() starts anew.
-  df11::StageStatus find_first_bits_status(const Stream& compute);
+  df11::StageStatus find_first_bits_status();
 
   /// Segments of a unit, and the chunks that are taken out of what they become. Of these all bits are the
   /// segments', and, unless they are the unit's last, those of a group (64 bytes) after them.
@@ -51,24 +52,24 @@ class UnitEncoding {
     CUdeviceptr d_bits = 0;     ///< of its segment on
   };
   /// Enqueues encoding and, if wanted, decoding with a comparison. After begin().
-  void encode(const Stream& compute, const Part& part, bool verifies);
+  void encode(const Part& part, bool verifies);
   /// first_sign_mantissa: of the first chunk's weights; that of the part before ended there. Waits for each
   /// piece. nullopt: that was all.
-  std::optional<OutputPiece> next_piece(const Stream& out, PinnedRing& ring,
-                                        std::uint64_t first_sign_mantissa);
+  std::optional<OutputPiece> next_piece(std::uint64_t first_sign_mantissa);
   /// The first weight behind those of the chunks, once next_piece() was called.
   std::uint64_t end_sign_mantissa() const { return end_sign_mantissa_; }
   bool has_pieces_under_way() const { return !flying_.empty(); }
   const Part& part() const { return part_; }
 
-  /// Waits until it is known.
-  UnitOnGpu::Verdict verdict() const;
+  /// Once all pieces are out. Waits until it is known.
+  UnitOnGpu::Verdict verdict();
 
  private:
   /// In pinned memory.
   struct Returned {
     std::uint64_t status = EncodeStatusWord::kOk;
     DecodeKernel::Result decoded;
+    CompareKernel::Result compared;  // with what the official kernel decodes
   };
   /// Small inputs, in pinned memory, and what the kernels' results begin as.
   struct Given {
@@ -92,15 +93,23 @@ class UnitEncoding {
   Given& given() const { return *reinterpret_cast<Given*>(given_.data()); }
   CUdeviceptr d_given(std::size_t offset_bytes) const { return d_given_.get() + offset_bytes; }
   CUdeviceptr d_returned() const { return d_given(offsetof(Given, initial)); }
-  void read_back(const Stream& compute);
+  Returned returned() const;
+  bool reads_back_officially() const {
+    return verifies_ && streams_.official && part_.end_chunk > part_.first_chunk;
+  }
+  UnitOnGpu::Verdict own_verdict() const;
+  bool found_sound() const;
+  void read_back();
+  void read_back_officially();
+  void look_at_positions(const OutputPiece& piece);
   void list_outputs(std::uint64_t first_sign_mantissa);
-  void enqueue_piece(const Stream& out, PinnedRing& ring);
+  void enqueue_piece();
 
+  PipelineStreams& streams_;
   const Gpu& gpu_;
-  const Df11Launches& launches_;
   PinnedBuffer given_, returned_, end_position_;
-  Event encoded_, judged_;
-  GrowingDeviceBuffer d_given_, d_sign_mantissa_, d_encoded_exponent_, d_gaps_, d_positions_;
+  Event encoded_, judged_, officially_judged_;
+  GrowingDeviceBuffer d_given_, d_sign_mantissa_, d_encoded_exponent_, d_gaps_, d_positions_, d_outputs_;
 
   const df11::UnitPlan* plan_ = nullptr;
   Part part_;
@@ -108,7 +117,12 @@ class UnitEncoding {
   std::uint64_t num_opened_ = 0;     // of the chunks, those whose position the encoder writes
   std::uint64_t skipped_bytes_ = 0;  // of d_encoded_exponent, before the first chunk
   std::uint64_t skipped_gaps_ = 0;   // of d_gaps
-  std::uint64_t end_sign_mantissa_ = 0;
+  std::uint64_t first_sign_mantissa_ = 0, end_sign_mantissa_ = 0;
+
+  // The official kernel's shared memory depends on the densest chunk: so it follows once the positions are
+  // out.
+  std::uint64_t num_positions_out_ = 0, last_position_ = 0, densest_chunk_ = 0;
+  bool is_read_back_officially_ = false;
 
   std::vector<Output> outputs_;
   std::size_t next_output_ = 0;

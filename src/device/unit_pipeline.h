@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "format/bf16_fields.h"
 #include "format/decode_stage.h"
@@ -114,6 +115,9 @@ class UnitOnGpu {
     std::uint64_t source_sum = 0;
     /// By OutputBuffer: of what was read back, sum_of_words() of all pieces.
     std::array<std::uint32_t, 4> output_sums{};
+    /// If the pipeline has the official kernel, which then ran too: the first weight that it decodes to
+    /// another one.
+    std::optional<std::uint64_t> official_difference;
   };
   /// Once all pieces are out: waits until both are known. What the pieces hold means nothing before.
   virtual Verdict verdict() = 0;
@@ -126,6 +130,8 @@ struct UnitPipelineSizes {
   std::uint64_t num_units_kept = 0;
   std::uint64_t host_bytes = 0;    ///< of pinned memory, at most; what is less than a few pages is more
   std::uint64_t device_bytes = 0;  ///< of the GPU's memory, at most; 0: nine tenths of what is free
+  /// The known decode.ptx, which reads units back after our own decoder; empty: that alone does.
+  std::string official_ptx = {};
 };
 
 class UnitPipeline {

@@ -118,6 +118,7 @@ class Compression {
   MemoryPlan memory_;
   std::unique_ptr<df11::Df11Stages> stages_;
   DeviceChoice device_;
+  std::string official_ptx_;                                      // that GPUs read back with; empty: none
   std::vector<std::unique_ptr<device::UnitPipeline>> pipelines_;  // one a GPU; none: the CPU
   /// The unit of that number, if its weights will be wanted on the GPU; else nullptr.
   std::function<PlannedUnit*(std::size_t)> upcoming_;
@@ -146,6 +147,7 @@ class Compression {
   MemoryPlan plan_memory_beside_gpu(MemoryRequest request);
   void make_stages();
   PlannedUnit* begin_ahead(std::size_t unit_index);
+  void find_official_kernel();
   void make_pipelines(std::uint64_t device_bytes);
   device::UnitPipeline* pipeline_with_room(std::uint64_t num_weights) const;
   void begin_on_gpu(PlannedUnit& unit, device::UnitPipeline& pipeline);

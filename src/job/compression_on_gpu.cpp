@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "job/compression.h"
+#include "job/official_kernel.h"
 
 namespace weightpress::job {
 namespace {
@@ -19,12 +20,35 @@ void Compression::make_stages() {
   report_.why_device = device_.why;
   if (purpose_ == Purpose::kWrite && options_.verify) report_.verifier = "host decoder";
   stages_ = std::make_unique<host::HostStages>(num_threads_);
+  if (options_.verifier == Verifier::kOfficial && device_.gpus.empty())
+    throw Error(ErrorCode::kDeviceFailed, "--verifier official takes a GPU: " + device_.why);
   if (device_.gpus.empty() || plan_.assignment.units.empty()) return;
+  if (!report_.verifier.empty() && options_.verifier != Verifier::kOwn) find_official_kernel();
   upcoming_ = [this](std::size_t unit_index) { return begin_ahead(unit_index); };
+  if (!official_ptx_.empty() && options_.verifier == Verifier::kAuto) {
+    try {
+      return make_pipelines(options_.vram_bytes);
+    } catch (const Error& error) {  // perhaps only this kernel cannot be loaded
+      report_.notes.push_back(std::string("the official kernel does not read back: ") + error.what());
+      official_ptx_.clear();
+    }
+  }
   try {
     make_pipelines(options_.vram_bytes);
   } catch (const Error& error) {
     give_up_gpu({error.details()});
+  }
+}
+
+/// It is not there on every machine.
+void Compression::find_official_kernel() {
+  try {
+    KernelFile file = find_kernel(std::nullopt, places_of_this_process());
+    official_ptx_ = std::move(file.text);
+  } catch (const Error& error) {
+    if (options_.verifier == Verifier::kOfficial) throw;
+    if (error.code() != ErrorCode::kNotFound)
+      report_.notes.push_back(std::string("the official kernel does not read back: ") + error.what());
   }
 }
 
@@ -37,6 +61,7 @@ void Compression::make_pipelines(std::uint64_t device_bytes) {
   // Pinned memory takes the place of the slab's buffers.
   sizes.host_bytes = 4 * memory_.slab_weights / device_.gpus.size();
   sizes.device_bytes = device_bytes;
+  sizes.official_ptx = official_ptx_;
   std::vector<std::unique_ptr<device::UnitPipeline>> made;
   for (const auto& gpu : device_.gpus) made.push_back(gpu->make_pipeline(sizes));
   for (const auto& pipeline : made) {
@@ -49,7 +74,7 @@ void Compression::make_pipelines(std::uint64_t device_bytes) {
     break;
   }
   pipelines_ = std::move(made);
-  if (!report_.verifier.empty()) report_.verifier = "wp_decode";
+  if (!report_.verifier.empty()) report_.verifier = official_ptx_.empty() ? "wp_decode" : "decode";
 }
 
 /// That with the fewest units. nullptr: none has room.

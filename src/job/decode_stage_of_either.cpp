@@ -30,9 +30,8 @@ Total add_up(std::span<const T> values, int num_threads, Sum sum) {
 }
 
 std::uint32_t sum_of_words(std::span<const std::uint8_t> bytes, int num_threads) {
-  return add_up<std::uint32_t>(bytes, num_threads, [](std::span<const std::uint8_t> piece) {
-    return device::sum_of_words(piece);
-  });
+  return add_up<std::uint32_t>(
+      bytes, num_threads, [](std::span<const std::uint8_t> piece) { return device::sum_of_words(piece); });
 }
 
 std::uint64_t sum_of_rows(std::span<const std::uint8_t> luts) {

@@ -192,6 +192,9 @@ void GpuUnit::encode(const df11::UnitPlan& plan, UnitSink& sink, bool verifies,
     fail("the weights in its memory are not those that it was given");
   if (verifies && !checks.are_what_was_read_back(verdict.output_sums))
     fail("what it encoded changed on its way out");
+  if (verdict.official_difference)
+    fail("the official kernel decodes what it encoded to another weight, the first is weight " +
+         std::to_string(*verdict.official_difference));
   if (!verdict.decoded.kernel_ends) fail("what it encoded would not end in the official kernel");
   checks.finish();
 }
