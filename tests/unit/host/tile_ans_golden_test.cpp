@@ -8,7 +8,7 @@
 
 #include "host/tile_ans_stages.h"
 #include "support/golden.h"
-#include "support/tile_ans_container.h"
+#include "support/tile_ans_random.h"
 
 namespace weightpress::host {
 namespace {
@@ -47,11 +47,6 @@ struct GoldenTensor {
   std::vector<std::uint8_t> bytes;
   TileAnsBuffers stored;
 };
-
-std::vector<SimdLevel> simd_levels() {
-  if (best_simd_level() == SimdLevel::kPortable) return {SimdLevel::kPortable};
-  return {SimdLevel::kPortable, SimdLevel::kAvx2};
-}
 
 std::vector<std::string> coded_tensors() {
   std::vector<std::string> names;
