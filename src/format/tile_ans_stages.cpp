@@ -9,7 +9,7 @@ const char* stage_code_text(StageCode code) {
     case StageCode::kSourceChanged:
       return "the source holds a byte that was not there when it was counted";
     case StageCode::kBadOffsets:
-      return "its offsets do not follow each other or lead out of the payload";
+      return "its offsets fall, lie further apart than its symbols can, or lead out of the payload";
     case StageCode::kBadLength:
       return "it is stored raw and has not as many words as its bytes take";
     case StageCode::kBadPadding:
@@ -34,6 +34,20 @@ std::uint64_t lane_words_capacity(const TensorPlan& plan, std::uint32_t lane, co
   if (plan.lanes[lane].mode == LaneMode::kAns) return elements;
   return elements / layout.tile_elements * raw_words(layout.tile_elements) +
          raw_words(elements % layout.tile_elements);
+}
+
+WordRange lane_words(const Layout& layout, LaneMode mode, const TileRange& tiles,
+                     std::span<const std::uint32_t> offsets, std::uint64_t payload_words) {
+  const std::uint64_t first = offsets.front();
+  std::uint64_t end = first;
+  for (std::uint64_t i = 0; i < tiles.num_tiles; ++i) {
+    const std::uint64_t count = layout.elements_of(tiles.first_tile + i);
+    const std::uint64_t most = mode == LaneMode::kRaw ? raw_words(count) : count;
+    const std::uint64_t next = offsets[i + 1];
+    if (next < end || next - end > most || next > payload_words) break;
+    end = next;
+  }
+  return {first, end - first};
 }
 
 }  // namespace weightpress::tile_ans

@@ -30,7 +30,7 @@ enum class StageCode : std::uint8_t {
   // Encoding.
   kSourceChanged,  ///< a symbol that the plan has no frequency for: the source is not what was counted
   // Decoding.
-  kBadOffsets,   ///< a stream's offsets fall, or are not in the words that were given
+  kBadOffsets,   ///< a stream's offsets fall, are more than a word a symbol apart, or leave the payload
   kBadLength,    ///< a raw stream has not the words that its symbols take
   kBadPadding,   ///< the free byte at the end of a raw stream is not 0
   kBadState,     ///< a stored state is not in [2^15, 2^31)
@@ -124,6 +124,18 @@ class TileAnsStages {
 
 // ---- decoding. All that is read is a stranger's: whatever it is, decoding ends and stays inside the spans.
 
+/// Words of the payload, from the first on.
+struct WordRange {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+
+/// The words to read for a lane of a slab: those of its streams up to the first whose offsets cannot be true.
+/// So however wrong offsets are, no more are read than the slab's symbols can take, a word each. offsets:
+/// [num_tiles + 1], as in LaneInput.
+WordRange lane_words(const Layout& layout, LaneMode mode, const TileRange& tiles,
+                     std::span<const std::uint32_t> offsets, std::uint64_t payload_words);
+
 /// One lane of a slab as it is stored. Decoding has all lanes.
 struct LaneInput {
   LaneMode mode = LaneMode::kAns;
@@ -131,8 +143,7 @@ struct LaneInput {
   const Frequencies* frequencies = nullptr;
   /// [num_tiles + 1] of the buffer `offsets`, from the slab's first stream of this lane on. Any numbers.
   std::span<const std::uint32_t> offsets;
-  /// Words of the payload from offsets.front() on. Those up to offsets.back() are wanted; fewer, as any
-  /// mistake in the offsets, are kBadOffsets of the first stream that is not all there.
+  /// Words of the payload from offsets.front() on, at least those of lane_words().
   std::span<const std::uint16_t> words;
   std::span<const std::uint32_t> states;  ///< [kNumStates * num_tiles]; empty for raw lanes
 };

@@ -84,10 +84,12 @@ class TileDecoder {
     const std::uint64_t base = input.offsets.front();
     const std::uint64_t begin = input.offsets[index];
     const std::uint64_t end = input.offsets[index + 1];
-    if (begin < base || end < begin || end - base > input.words.size()) return StageCode::kBadOffsets;
-    words = input.words.subspan(begin - base, end - begin);
+    if (begin < base || end < begin) return StageCode::kBadOffsets;
+    const std::uint64_t num_words = end - begin;
+    if (!is_ans(lane) && num_words != tile_ans::raw_words(count)) return StageCode::kBadLength;
+    if (num_words > count || end - base > input.words.size()) return StageCode::kBadOffsets;
+    words = input.words.subspan(begin - base, num_words);
     if (is_ans(lane)) return StageCode::kOk;
-    if (words.size() != tile_ans::raw_words(count)) return StageCode::kBadLength;
     if (count % 2 != 0 && words.back() >> 8 != 0) return StageCode::kBadPadding;
     return StageCode::kOk;
   }

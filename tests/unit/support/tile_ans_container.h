@@ -141,7 +141,9 @@ inline Decoded decode_with(tile_ans::TileAnsDecodeStage& stage, const TileAnsBuf
       {stored.payload.size(), 0},
       {stored.offsets.size(), 0},
       {stored.states.size() / kNumStates, stored.states.size() % kNumStates == 0 ? kNumStates : 0},
-      {num_lanes, num_lanes == 0 ? 0 : stored.decode_tables.size() / num_lanes},
+      {num_lanes, num_lanes == 0 || stored.decode_tables.size() % num_lanes != 0
+                      ? 0
+                      : stored.decode_tables.size() / num_lanes},
       {num_lanes, 0},
       {stored.layout.size(), 0}};
   ContainerShapes shapes;
@@ -170,16 +172,21 @@ inline Decoded decode_with(tile_ans::TileAnsDecodeStage& stage, const TileAnsBuf
   if (want_bytes) decoded.bytes.resize(layout->num_bytes());
   for (const TileRange& tiles : slabs.ranges(*layout)) {
     std::vector<LaneInput> lanes;
+    std::vector<std::vector<std::uint16_t>> words(layout->num_lanes);
     for (std::uint32_t lane = 0; lane < layout->num_lanes; ++lane) {
       LaneInput& input = lanes.emplace_back();
       input.mode = plan->lanes[lane].mode;
       input.frequencies = &plan->lanes[lane].frequencies;
       input.offsets =
           std::span(stored.offsets).subspan(layout->stream_of(lane, tiles.first_tile), tiles.num_tiles + 1);
-      // As whoever reads a file: what lies between two offsets, if they make sense at all.
-      const std::uint64_t first = std::min<std::uint64_t>(input.offsets.front(), stored.payload.size());
-      const std::uint64_t last = std::min<std::uint64_t>(input.offsets.back(), stored.payload.size());
-      input.words = std::span(stored.payload).subspan(first, last < first ? 0 : last - first);
+      const WordRange range = lane_words(*layout, input.mode, tiles, input.offsets, stored.payload.size());
+      // In memory of its own: a sanitizer sees what is read beside it.
+      words[lane].assign(
+          stored.payload.begin() + static_cast<std::ptrdiff_t>(range.count == 0 ? 0 : range.first),
+          stored.payload.begin() +
+              static_cast<std::ptrdiff_t>(range.count == 0 ? 0 : range.first + range.count));
+      words[lane].shrink_to_fit();
+      input.words = words[lane];
       if (input.mode == LaneMode::kAns) {
         input.states =
             std::span(stored.states)
@@ -204,6 +211,17 @@ inline Decoded decode_with(tile_ans::TileAnsDecodeStage& stage, const TileAnsBuf
     }
   }
   return decoded;
+}
+
+/// Whether the slow model, with the modes and tables that are stored, makes these buffers of these bytes.
+inline bool is_encoding_of(const TileAnsBuffers& stored, const std::vector<std::uint8_t>& bytes) {
+  const std::size_t num_lanes = stored.lane_modes.size();
+  const int bits = static_cast<int>(stored.layout[1]);
+  std::vector<SlowTileAns::Frequencies> frequencies(num_lanes, SlowTileAns::Frequencies(256, 0));
+  for (std::size_t i = 0; i < stored.decode_tables.size(); ++i)
+    ++frequencies[i >> bits][stored.decode_tables[i] & 0xFF];
+  return SlowTileAns::encode(bytes, num_lanes, static_cast<std::uint64_t>(stored.layout[0]), bits,
+                             stored.lane_modes, frequencies) == stored;
 }
 
 }  // namespace weightpress::testing
