@@ -1,5 +1,7 @@
 #include "format/tile_ans_stages.h"
 
+#include <cassert>
+
 namespace weightpress::tile_ans {
 
 const char* stage_code_text(StageCode code) {
@@ -34,6 +36,17 @@ std::uint64_t lane_words_capacity(const TensorPlan& plan, std::uint32_t lane, co
   if (plan.lanes[lane].mode == LaneMode::kAns) return elements;
   return elements / layout.tile_elements * raw_words(layout.tile_elements) +
          raw_words(elements % layout.tile_elements);
+}
+
+bool add_offsets(std::span<const std::uint32_t> stream_words, std::uint64_t& end,
+                 std::span<std::uint32_t> offsets) {
+  assert(offsets.size() == stream_words.size());
+  for (std::size_t i = 0; i < stream_words.size(); ++i) {
+    end += stream_words[i];
+    if (end >= kPayloadWordsLimit) return false;
+    offsets[i] = static_cast<std::uint32_t>(end);
+  }
+  return true;
 }
 
 WordRange lane_words(const Layout& layout, LaneMode mode, const TileRange& tiles,

@@ -10,6 +10,10 @@
 //      (or encodes all slabs and keeps the words),
 //   3. encodes all slabs, some or all lanes at a time, each lane's words to where that lane has got.
 //
+// A tile is never cut: a slab is at least one tile, which a user can make as large as the tensor. Besides its
+// arguments a call needs little: on the host 16 KiB a lane for tables, 64 KiB of stack a thread, 64 bytes a
+// batch of 32 Ki elements. What encode() writes can take 2 bytes a symbol, whatever comes out in the end.
+//
 // The words do not depend on slabs, threads, SIMD level or back end, and neither do verdicts: the fault told
 // is that of the lowest tile, and in it of the lowest lane.
 #pragma once
@@ -106,6 +110,13 @@ struct EncodeArguments {
 
 /// Words that encode() may need for a lane of a slab: what the lane can take in the worst case.
 std::uint64_t lane_words_capacity(const TensorPlan& plan, std::uint32_t lane, const TileRange& tiles);
+
+/// Turns streams' words into their entries of the buffer `offsets`, in the order of streams. end: in, out:
+/// words before them and with them, 0 before the first stream. offsets: out, [stream_words.size()], the
+/// entry after each stream's (the very first entry, 0, is the caller's). False: the payload has
+/// kPayloadWordsLimit words or more, so the tensor is stored in a raw container; then all is unspecified.
+bool add_offsets(std::span<const std::uint32_t> stream_words, std::uint64_t& end,
+                 std::span<std::uint32_t> offsets);
 
 /// What src/host and src/device offer. An object serves one caller at a time; its calls may run on many
 /// threads or on a stream. Arguments and what they point to must live until the completion.

@@ -293,22 +293,5 @@ TEST(TileAnsDecode, ArbitraryWordsStatesAndOffsets) {
   EXPECT_GT(bad, 300);
 }
 
-TEST(TileAnsStages, WordsToReadAreBounded) {
-  const tile_ans::Layout layout{10, 9, 1, 35};
-  const tile_ans::TileRange all{0, 4};
-  const auto range = [&](LaneMode mode, std::vector<std::uint32_t> offsets, std::uint64_t payload) {
-    const tile_ans::WordRange words = tile_ans::lane_words(layout, mode, all, offsets, payload);
-    return std::pair(words.first, words.count);
-  };
-  using Pair = std::pair<std::uint64_t, std::uint64_t>;
-  EXPECT_EQ(range(LaneMode::kAns, {5, 15, 15, 20, 25}, 25), (Pair{5, 20}));
-  EXPECT_EQ(range(LaneMode::kAns, {5, 15, 15, 20, 26}, 26), (Pair{5, 15}));   // 5 elements, 6 words
-  EXPECT_EQ(range(LaneMode::kAns, {5, 15, 15, 20, 25}, 24), (Pair{5, 15}));   // beyond the payload
-  EXPECT_EQ(range(LaneMode::kAns, {5, 15, 14, 20, 25}, 25), (Pair{5, 10}));   // falls
-  EXPECT_EQ(range(LaneMode::kAns, {99, 15, 14, 20, 25}, 25), (Pair{99, 0}));  // begins outside
-  EXPECT_EQ(range(LaneMode::kRaw, {0, 5, 10, 15, 18}, 18), (Pair{0, 18}));
-  EXPECT_EQ(range(LaneMode::kRaw, {0, 5, 11, 15, 18}, 18), (Pair{0, 5}));
-}
-
 }  // namespace
 }  // namespace weightpress::host

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -80,7 +79,8 @@ inline TileAnsBuffers encode_with(tile_ans::TileAnsStages& stages, std::span<con
     must(stages.sizes({&plan, tiles, slab_bytes(bytes, layout, tiles), outputs}).wait());
   }
   out.offsets.resize(layout.num_offsets());
-  std::partial_sum(sizes.begin(), sizes.end(), out.offsets.begin() + 1);
+  std::uint64_t end = 0;
+  if (!add_offsets(sizes, end, std::span(out.offsets).subspan(1))) throw std::runtime_error("too many words");
   out.payload.resize(out.offsets.back());
   out.states.resize(plan.num_ans_lanes() * layout.num_tiles() * kNumStates);
 
