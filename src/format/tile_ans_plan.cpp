@@ -92,8 +92,11 @@ Result<TensorPlan> plan_tensor(const Settings& settings, std::span<const Histogr
   if (auto checked = check_settings(settings); !checked) return Unexpected(checked.error());
   assert(is_lane_count(histograms.size()));
   const std::uint64_t num_elements = total_count(histograms.front());
-  assert(std::all_of(histograms.begin(), histograms.end(),
-                     [&](const Histogram& lane) { return total_count(lane) == num_elements; }));
+  if (!std::all_of(histograms.begin(), histograms.end(),
+                   [&](const Histogram& lane) { return total_count(lane) == num_elements; })) {
+    return Unexpected(ErrorCode::kDeviceFailed,
+                      "the histograms of its lanes do not have as many symbols each");
+  }
   if (num_elements == 0)
     return Unexpected(ErrorCode::kEmptyUnit, "Tile-ANS cannot store a tensor without elements");
   if (num_elements > kMaxElements) {

@@ -32,9 +32,10 @@ struct TensorPlan {
   std::uint64_t stored_bytes(std::uint64_t payload_words) const;
 };
 
-/// histograms: [num_lanes], each over the whole tensor, so all have the same total, the number of elements.
+/// histograms: [1, 2, 4 or 8 lanes], each over the whole tensor, so all have the same total, the number of
+/// elements.
 /// Errors: kUsage (settings), kEmptyUnit (no elements: the reference stores these in a raw container),
-/// kUnitTooLarge (more than kMaxElements).
+/// kUnitTooLarge (more than kMaxElements); kDeviceFailed (totals that differ: no source has such histograms).
 Result<TensorPlan> plan_tensor(const Settings& settings, std::span<const Histogram> histograms);
 
 /// What automatic precision weighs up: for tests and reports.

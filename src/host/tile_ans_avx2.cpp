@@ -87,7 +87,9 @@ WP_AVX2 std::size_t encode_groups_avx2(const StreamEncodeTable& table, const std
   __m256i seen = _mm256_setzero_si256();
   std::uint16_t* to = out;
   std::size_t done = 0;
-  for (; count - done >= 2 * kNumStates; done += kNumStates) {
+  // A store of eight words ends behind the symbols that are encoded then, or before: so far there was at most
+  // a word a symbol.
+  for (; count - done >= kNumStates; done += kNumStates) {
     for (std::uint32_t v = 0; v < kVectors; ++v) {
       const __m256i symbol = _mm256_cvtepu8_epi32(
           _mm_loadl_epi64(reinterpret_cast<const __m128i*>(symbols + done + kVectorStates * v)));

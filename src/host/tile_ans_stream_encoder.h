@@ -36,9 +36,8 @@ struct StreamEncoder {
                         std::uint16_t* out, SimdLevel simd);
 };
 
-/// The groups of 32 among the first symbols that leave at least 32 others, by AVX2: a store of eight words
-/// may run over the last word, but not over what the symbols left can need. Moves `out`; returns how many
-/// symbols it encoded. Only where best_simd_level() says so.
+/// The whole groups of 32 among these symbols, by AVX2. Moves `out`; returns how many symbols it encoded.
+/// Only where best_simd_level() says so.
 std::size_t encode_groups_avx2(const StreamEncodeTable& table, const std::uint8_t* symbols, std::size_t count,
                                StreamEncoder& encoder, std::uint16_t*& out);
 

@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "format/tile_ans_container.h"
 #include "model/json_depth.h"
 #include "model/text.h"
 
@@ -176,6 +175,45 @@ Result<TileAnsHeader> parse_tile_ans_header(std::string_view json) {
   if (!shape) return Unexpected(shape.error());
   header.shape = std::move(*shape);
   return header;
+}
+
+Result<void> check_raw_container(const TileAnsHeader& header, Dtype data_dtype,
+                                 std::span<const std::uint64_t> data_shape) {
+  if (data_dtype != header.dtype) {
+    return corrupt("its data are " + std::string(dtype_name(data_dtype)) + ", but its header says " +
+                   std::string(dtype_name(header.dtype)));
+  }
+  if (!std::equal(data_shape.begin(), data_shape.end(), header.shape.begin(), header.shape.end()))
+    return corrupt("its data have another shape than its header says");
+  return {};
+}
+
+tile_ans::BufferType tile_ans_buffer_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kU8:
+      return tile_ans::BufferType::kU8;
+    case Dtype::kU16:
+      return tile_ans::BufferType::kU16;
+    case Dtype::kU32:
+      return tile_ans::BufferType::kU32;
+    case Dtype::kI64:
+      return tile_ans::BufferType::kI64;
+    default:
+      return tile_ans::BufferType::kOther;
+  }
+}
+
+Dtype tile_ans_buffer_dtype(tile_ans::Buffer buffer) {
+  switch (tile_ans::buffer_type(buffer)) {
+    case tile_ans::BufferType::kU16:
+      return Dtype::kU16;
+    case tile_ans::BufferType::kU32:
+      return Dtype::kU32;
+    case tile_ans::BufferType::kI64:
+      return Dtype::kI64;
+    default:
+      return Dtype::kU8;
+  }
 }
 
 }  // namespace weightpress::model

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "format/result.h"
+#include "format/tile_ans_container.h"
 #include "model/dtype.h"
 
 namespace weightpress::model {
@@ -58,5 +59,15 @@ inline constexpr std::uint64_t kMaxTileAnsHeaderBytes = 65'536;
 /// for a dtype that the method or safetensors does not have. Messages are clauses, e.g. "its header has no
 /// 'shape'".
 Result<TileAnsHeader> parse_tile_ans_header(std::string_view json);
+
+/// Whether the buffer `data` of a raw container is what its header says: dtype and shape. Errors:
+/// kCorruptFile.
+Result<void> check_raw_container(const TileAnsHeader& header, Dtype data_dtype,
+                                 std::span<const std::uint64_t> data_shape);
+
+/// A stored tensor's dtype as format/tile_ans_container.h takes it.
+tile_ans::BufferType tile_ans_buffer_type(Dtype dtype);
+/// The dtype that a buffer has in a file.
+Dtype tile_ans_buffer_dtype(tile_ans::Buffer buffer);
 
 }  // namespace weightpress::model

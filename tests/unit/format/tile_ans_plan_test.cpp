@@ -179,6 +179,19 @@ TEST(TileAnsPlan, NoElementsAndTooMany) {
   EXPECT_EQ(too_many.error().code, ErrorCode::kUnitTooLarge);
 }
 
+TEST(TileAnsPlan, HistogramsThatContradictEachOther) {
+  std::vector<Histogram> histograms(2);
+  histograms[0][3] = 7;
+  for (const std::uint64_t other : {0, 6, 8}) {
+    histograms[1][0] = other;
+    const auto plan = plan_tensor({}, histograms);
+    ASSERT_FALSE(plan);
+    EXPECT_EQ(plan.error().code, ErrorCode::kDeviceFailed);
+  }
+  histograms[1][0] = 7;
+  EXPECT_TRUE(plan_tensor({}, histograms));
+}
+
 TEST(TileAnsPlan, RanksOfLanes) {
   TensorPlan plan;
   plan.layout = {10, 9, 4, 25};

@@ -120,7 +120,8 @@ TEST(TileAnsDecode, EveryFaultAtItsPlace) {
     spoil(stored.buffers);
     for (const SimdLevel simd : simd_levels()) {
       for (const std::uint64_t slab : {1, 2, 3, 4}) {
-        const Decoded decoded = stored.decode(1 + static_cast<int>(slab % 3), simd, {.tiles = slab});
+        const Decoded decoded =
+            stored.decode(1 + static_cast<int>(slab % 3), simd, {.tiles = slab, .all_words = slab % 2 == 0});
         EXPECT_EQ(decoded.error, "") << what;
         EXPECT_EQ(decoded.status, expected)
             << what << ": " << stage_code_text(decoded.status.code) << ", tile " << decoded.status.tile

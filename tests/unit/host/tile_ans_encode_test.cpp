@@ -76,6 +76,29 @@ TEST(TileAnsEncode, EverySize) {
   }
 }
 
+// Several batches a slab, so that threads write at places of their own first.
+TEST(TileAnsEncode, LargeSlabs) {
+  Random random(6);
+  for (const std::uint64_t tile : {std::uint64_t{0}, std::uint64_t{9000}, std::uint64_t{70'001}}) {
+    std::vector<std::uint8_t> bytes = RandomTensor::gaussian_bytes(random, 210'001, 2, 5);
+    for (std::size_t i = 0; i < bytes.size(); i += 2) bytes[i] = static_cast<std::uint8_t>(random.next());
+    const TileAnsBuffers expected = SlowTileAns::encode(bytes, 2, {tile, 0, 7.9});
+    ASSERT_EQ(expected.lane_modes, (std::vector<std::uint8_t>{1, 0}));
+    for (const SimdLevel simd : simd_levels()) {
+      for (const int threads : {1, 2, 5}) {
+        HostTileAnsStages stages(threads, simd);
+        const tile_ans::TensorPlan plan = plan_with(stages, bytes, 2, {.tile_elements = tile});
+        ASSERT_TRUE(encode_with(stages, bytes, plan) == expected);
+        HostTileAnsDecodeStage decoder(threads, simd);
+        const std::uint64_t shape[] = {210'001};
+        const Decoded decoded = decode_with(decoder, expected, shape, 2);
+        ASSERT_TRUE(decoded.ok());
+        ASSERT_TRUE(decoded.bytes == bytes);
+      }
+    }
+  }
+}
+
 TEST(TileAnsEncode, LaneHistogramsByALoop) {
   Random random(3);
   for (int run = 0; run < 60; ++run) {

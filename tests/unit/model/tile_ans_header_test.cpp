@@ -156,6 +156,25 @@ TEST(TileAnsHeader, WhatIsNoHeader) {
   }
 }
 
+TEST(TileAnsHeader, RawDataAreWhatTheHeaderSays) {
+  const TileAnsHeader header{.method = TileAnsHeader::Method::kRaw, .dtype = Dtype::kF64, .shape = {2, 3}};
+  const std::uint64_t shape[] = {2, 3}, other[] = {3, 2};
+  EXPECT_TRUE(check_raw_container(header, Dtype::kF64, shape));
+  EXPECT_FALSE(check_raw_container(header, Dtype::kI64, shape));
+  EXPECT_FALSE(check_raw_container(header, Dtype::kF64, other));
+  EXPECT_FALSE(check_raw_container(header, Dtype::kF64, std::span(shape).first(1)));
+}
+
+TEST(TileAnsHeader, DtypesOfBuffers) {
+  for (std::uint32_t i = 0; i < tile_ans::kNumBuffers; ++i) {
+    const auto buffer = static_cast<tile_ans::Buffer>(i);
+    EXPECT_EQ(tile_ans_buffer_type(tile_ans_buffer_dtype(buffer)), tile_ans::buffer_type(buffer));
+  }
+  EXPECT_EQ(tile_ans_buffer_dtype(tile_ans::Buffer::kPayload), Dtype::kU16);
+  EXPECT_EQ(tile_ans_buffer_dtype(tile_ans::Buffer::kLaneModes), Dtype::kU8);
+  EXPECT_EQ(tile_ans_buffer_type(Dtype::kI32), tile_ans::BufferType::kOther);
+}
+
 TEST(TileAnsHeader, CutAtEveryByte) {
   const std::string json = write_tile_ans_header({.dtype = Dtype::kF32, .shape = {3, 5}});
   for (std::size_t length = 0; length < json.size(); ++length)

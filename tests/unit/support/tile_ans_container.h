@@ -17,6 +17,7 @@ struct Slabs {
   std::uint64_t tiles = ~std::uint64_t{0};  ///< of a slab
   bool lane_by_lane = false;                ///< one lane a call of encode()
   std::uint64_t histogram_elements = ~std::uint64_t{0};
+  bool all_words = false;  ///< decoding gets all words of the payload from a slab's first on
 
   std::vector<tile_ans::TileRange> ranges(const tile_ans::Layout& layout) const {
     std::vector<tile_ans::TileRange> all;
@@ -89,7 +90,7 @@ inline TileAnsBuffers encode_with(tile_ans::TileAnsStages& stages, std::span<con
     std::vector<std::uint32_t> stream_words(layout.num_lanes * tiles.num_tiles);
     std::vector<LaneOutput> outputs;
     for (std::uint32_t lane = 0; lane < layout.num_lanes; ++lane) {
-      words[lane].resize(lane_words_capacity(plan, lane, tiles));
+      words[lane].assign(lane_words_capacity(plan, lane, tiles), 0xABCD);
       LaneOutput& output = outputs.emplace_back();
       output.lane = lane;
       output.stream_words = std::span(stream_words).subspan(lane * tiles.num_tiles, tiles.num_tiles);
@@ -179,7 +180,9 @@ inline Decoded decode_with(tile_ans::TileAnsDecodeStage& stage, const TileAnsBuf
       input.frequencies = &plan->lanes[lane].frequencies;
       input.offsets =
           std::span(stored.offsets).subspan(layout->stream_of(lane, tiles.first_tile), tiles.num_tiles + 1);
-      const WordRange range = lane_words(*layout, input.mode, tiles, input.offsets, stored.payload.size());
+      WordRange range = lane_words(*layout, input.mode, tiles, input.offsets, stored.payload.size());
+      if (slabs.all_words && range.first < stored.payload.size())
+        range.count = stored.payload.size() - range.first;
       // In memory of its own: a sanitizer sees what is read beside it.
       words[lane].assign(
           stored.payload.begin() + static_cast<std::ptrdiff_t>(range.count == 0 ? 0 : range.first),

@@ -84,7 +84,8 @@ inline Slabs random_slabs(Random& random, std::int64_t tile_elements) {
   const std::uint64_t least = tile_elements < 50 ? 20 : 1;
   return {.tiles = random.below(3) == 0 ? ~std::uint64_t{0} : least + random.below(6),
           .lane_by_lane = random.below(2) == 0,
-          .histogram_elements = 1 + random.below(5000)};
+          .histogram_elements = 1 + random.below(5000),
+          .all_words = random.below(2) == 0};
 }
 
 inline SlowTileAns::Counts count(const std::vector<std::uint8_t>& bytes) {
