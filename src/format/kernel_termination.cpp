@@ -9,6 +9,11 @@ namespace {
 
 constexpr std::uint32_t kMaxLevels = kMaxCodeBits / 8;
 
+/// The kernel adds others up modulo 256, and may then never get on.
+constexpr bool is_code_length(std::uint32_t length) {
+  return length != 0 && length <= kMaxCodeBits;
+}
+
 /// Decodes from bit `bit` of a window until its end; false if that never happens. `window` is followed by
 /// zeros.
 bool window_ends(std::span<const LookupRow> rows, std::uint64_t window, std::uint32_t bit) {
@@ -26,7 +31,7 @@ bool window_ends(std::span<const LookupRow> rows, std::uint64_t window, std::uin
     }
     if (value >= kFirstPointer) return false;
     const std::uint32_t length = rows[num_tables][value];
-    if (length == 0) return false;
+    if (!is_code_length(length)) return false;
     bit += length;
   }
   return true;
@@ -66,7 +71,7 @@ bool tables_are_total(std::span<const LookupRow> rows) {
     std::array<bool, kMaxTables> deeper = total;
     for (std::size_t table = 0; table < num_tables; ++table) {
       total[table] = std::all_of(rows[table].begin(), rows[table].end(), [&](std::uint32_t value) {
-        if (value < kFirstPointer) return rows[num_tables][value] != 0;
+        if (value < kFirstPointer) return is_code_length(rows[num_tables][value]);
         const std::size_t next = 256 - value;
         return next < num_tables && deeper[next];
       });

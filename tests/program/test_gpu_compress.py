@@ -364,6 +364,7 @@ class Overlap(GpuCase):
         busy = {engine: sum(line["end_ns"] - line["start_ns"] for line in trace if line.get("engine") == engine)
                 for engine in ("copy_in", "copy_out")}
         end = max(line["end_ns"] for line in trace if "end_ns" in line)
+        print(f"single file, all kept: {end} ns, {end / sum(busy.values()):.3f} times copies in and out together")
         self.assertLessEqual(end, 1.15 * sum(busy.values()))
 
 

@@ -46,6 +46,21 @@ TEST(KernelTermination, ExponentWithoutACodeOrTableThatIsNotThereNeverEnds) {
   EXPECT_FALSE(official_kernel_ends(rows, end));
 }
 
+TEST(KernelTermination, LengthsAreAddedUpModulo256) {
+  // 20 + 250 comes to 14, where the window is all zeros and the code has no length.
+  std::vector<LookupRow> rows(2);
+  rows[0].fill(50);
+  rows[0][0] = 60;
+  rows[1][50] = 250;
+  StreamEnd end{.total_bits = 20, .last_code_length = 4};
+  end.window.fill(0xFF);
+  EXPECT_FALSE(official_kernel_ends(rows, end));
+  rows[1][60] = 5;
+  EXPECT_FALSE(tables_are_total(rows));
+  rows[1][50] = 32;
+  EXPECT_TRUE(tables_are_total(rows));
+}
+
 TEST(KernelTermination, TableThatLeadsToItselfNeverEnds) {
   std::vector<LookupRow> rows(3);
   rows[0].fill(255);
