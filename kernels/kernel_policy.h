@@ -5,12 +5,14 @@
 #include "kernels/compare_policy.h"
 #include "kernels/df11_policy.h"
 #include "kernels/small_copy_policy.h"
+#include "kernels/tile_ans_policy.h"
 
 namespace weightpress::device {
 
-inline constexpr std::array kKernels = {describe<CompareKernel>(),     describe<HistogramKernel>(),
-                                        describe<SegmentBitsKernel>(), describe<SegmentOffsetsKernel>(),
-                                        describe<EncodeKernel>(),      describe<ChunkStartsKernel>(),
-                                        describe<DecodeKernel>(),      describe<SmallCopyKernel>()};
+inline constexpr std::array kKernels = {
+    describe<CompareKernel>(),        describe<HistogramKernel>(),     describe<SegmentBitsKernel>(),
+    describe<SegmentOffsetsKernel>(), describe<EncodeKernel>(),        describe<ChunkStartsKernel>(),
+    describe<DecodeKernel>(),         describe<SmallCopyKernel>(),     describe<TileAnsEncodeKernel>(),
+    describe<TileAnsSizesKernel>(),   describe<TileAnsDecodeKernel>(), describe<TileAnsHistogramKernel>()};
 
 }  // namespace weightpress::device

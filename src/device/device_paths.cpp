@@ -9,6 +9,7 @@
 #include "device/gpu_official_slab_kernel.h"
 #include "device/gpu_slab_decoder.h"
 #include "device/gpu_stages.h"
+#include "device/gpu_tile_ans_stages.h"
 #include "device/gpu_unit_pipeline.h"
 
 namespace weightpress::device {
@@ -31,6 +32,8 @@ class OpenGpu final : public GpuPath {
   void use() override { gpu_.use(); }
   df11::Df11Stages& stages() override { return stages_; }
   df11::Df11DecodeStage& decode_stage() override { return stages_; }
+  tile_ans::TileAnsStages& tile_ans_stages() override { return of_tile_ans(); }
+  tile_ans::TileAnsDecodeStage& tile_ans_decode_stage() override { return of_tile_ans(); }
   std::uint64_t segment_weights() const override { return kGpuSegmentWeights; }
   std::unique_ptr<UnitPipeline> make_pipeline(const UnitPipelineSizes& sizes) override {
     gpu_.use();
@@ -47,6 +50,14 @@ class OpenGpu final : public GpuPath {
   const std::string& name() const override { return name_; }
 
  private:
+  GpuTileAnsStages& of_tile_ans() {
+    if (tile_ans_ == nullptr) {
+      gpu_.use();
+      tile_ans_ = std::make_unique<GpuTileAnsStages>(gpu_, kernels_);
+    }
+    return *tile_ans_;
+  }
+
   /// A broken GPU takes nothing back.
   bool try_use() const noexcept {
     try {
@@ -60,6 +71,7 @@ class OpenGpu final : public GpuPath {
   const Gpu gpu_;
   const GpuKernels kernels_;
   GpuStages stages_;
+  std::unique_ptr<GpuTileAnsStages> tile_ans_;
   const std::string name_;
 };
 

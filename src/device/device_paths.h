@@ -11,6 +11,7 @@
 #include "device/unit_pipeline.h"
 #include "format/decode_stage.h"
 #include "format/stages.h"
+#include "format/tile_ans_stages.h"
 
 namespace weightpress::device {
 
@@ -23,6 +24,9 @@ class GpuPath {
   virtual void use() = 0;
   virtual df11::Df11Stages& stages() = 0;
   virtual df11::Df11DecodeStage& decode_stage() = 0;
+  // Made by the first call of either. Throw CudaError.
+  virtual tile_ans::TileAnsStages& tile_ans_stages() = 0;
+  virtual tile_ans::TileAnsDecodeStage& tile_ans_decode_stage() = 0;
   /// Segments that suit its kernels.
   virtual std::uint64_t segment_weights() const = 0;
   /// Whole units, with copies and kernels beside each other. Throws Error; kOutOfMemory if the longest unit
