@@ -1,5 +1,5 @@
-// Compresses a whole model: a safetensors checkpoint in, DF11 files out. Or tells beforehand how large they
-// would be.
+// Compresses a whole model: a safetensors checkpoint in, DF11 or Tile-ANS files out. Or tells beforehand how
+// large they would be.
 //
 // Options have the names of the program's (docs/cli.md).
 #pragma once
@@ -16,6 +16,26 @@
 #include <weightpress/error.h>
 
 namespace weightpress {
+
+enum class Format : std::uint8_t {
+  kDf11,    ///< units of BF16 tensors, as a definition names them
+  kTileAns  ///< each tensor by itself, of any of 16 dtypes: the container of the package entropack
+};
+
+/// What decides the bytes of Tile-ANS (docs/format.md). Tensors that are not chosen, have another dtype, are
+/// scalars or empty, or would not shrink, stay as they are.
+struct TileAnsOptions {
+  std::uint64_t tile_elements = 0;     ///< elements of a tile, up to 2^31 - 1; 0: 4096, above 32 MiB 8192
+  std::uint32_t probability_bits = 0;  ///< 9 to 12; 0: what takes least, for each tensor
+  double raw_lane_threshold = 7.9;     ///< bits a byte, 0 to 8, from which on a byte lane is stored raw
+  /// Regular expressions as Python has them, which must match a tensor's whole name. A tensor is chosen if
+  /// one of include (if there are any) and none of exclude matches.
+  std::vector<std::string> include, exclude;
+  /// Names as in headers, e.g. "BF16", or PyTorch's, e.g. "bfloat16"; empty: all that Tile-ANS has.
+  std::vector<std::string> dtypes;
+
+  bool operator==(const TileAnsOptions&) const = default;
+};
 
 enum class CompressPhase : std::uint8_t {
   kPlanning,     ///< single-file layouts: all units are counted before the first byte is written
@@ -50,6 +70,10 @@ struct CompressOptions {
   /// A folder; in a single-file layout also a file, if it ends in .safetensors. Appears complete, by one
   /// rename out of `<output>.partial`.
   std::filesystem::path output;
+  /// With kTileAns a unit is a tensor, files have the names of the source's, and the options of DF11 (arch to
+  /// strict_identity, keep_unencodable to hashes) are kUsage.
+  Format format = Format::kDf11;
+  TileAnsOptions tile_ans = {};  ///< kUsage with kDf11
   /// The model's definition: a name, a JSON file (architectures/README.md), or "auto" to detect it.
   std::string arch = "auto";
   /// transformers, diffusers, diffusers-single or comfyui; empty: the definition's.
@@ -142,11 +166,12 @@ struct MemoryReport {
 struct UnitReport {
   std::string unit;
   std::uint64_t num_weights = 0;
-  std::uint64_t output_bytes = 0;  ///< of its six buffers
+  std::uint64_t output_bytes = 0;  ///< of its six buffers; Tile-ANS: and its header
+  std::uint64_t source_bytes = 0;
 };
 
 struct CompressReport {
-  std::string definition;  ///< its name
+  std::string definition;  ///< its name; empty with Tile-ANS, as the layout
   std::string why;         ///< why it was detected; empty: it was given
   std::vector<AlternativeDefinition> also_fits;
   std::string layout;

@@ -1,5 +1,6 @@
-// Turns a DF11 output back into an ordinary safetensors checkpoint.
+// Turns a DF11 or Tile-ANS output back into an ordinary safetensors checkpoint.
 //
+// Tile-ANS needs no more than its files: a tensor comes back into the file that its container's header is in.
 // With weightpress.json beside the output, tensors come back under their old names, in their old shapes and
 // files. DF11 itself stores neither names nor shapes of a unit's tensors: without the record, names come from
 // a definition, and shapes from whoever knows them. Options have the names of the program's (docs/cli.md).
@@ -33,7 +34,7 @@ struct DecompressProgress {
 struct DecompressReport;
 
 struct DecompressOptions {
-  std::filesystem::path source;  ///< a DF11 output of any maker: a folder, or a .safetensors file
+  std::filesystem::path source;  ///< a DF11 or Tile-ANS output of any maker: a folder, or a .safetensors file
   /// A folder; if one file results, also a file that ends in .safetensors. Appears complete, by one rename
   /// out of `<output>.partial`.
   std::filesystem::path output;
@@ -57,6 +58,7 @@ struct DecompressOptions {
 };
 
 struct DecompressReport {
+  bool is_tile_ans = false;        ///< containers tell names, dtypes and shapes; there is no record
   std::string record;              ///< the path of the record that was used; empty: none
   std::vector<std::string> files;  ///< names of the .safetensors files
   std::uint64_t num_units = 0;

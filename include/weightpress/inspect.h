@@ -1,4 +1,5 @@
-// Tells what a checkpoint or a DF11 output holds, from headers and the small buffers; weights are not read.
+// Tells what a checkpoint, or a DF11 or Tile-ANS output holds, from headers and the small buffers; weights
+// are not read.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +46,25 @@ struct InspectedUnit {
   }
 };
 
+/// A tensor in a container of Tile-ANS.
+struct InspectedTileAns {
+  std::string name;
+  std::string dtype;  ///< as headers of safetensors call it
+  std::vector<std::uint64_t> shape;
+  std::uint64_t num_elements = 0;
+  std::uint64_t source_bytes = 0;  ///< as it was
+  std::uint64_t size_bytes = 0;    ///< of buffers and header
+  bool is_raw = false;             ///< stored as it was, in a raw container: what follows is 0
+  std::uint64_t tile_elements = 0;
+  std::uint32_t probability_bits = 0;
+  std::uint32_t num_lanes = 0;      ///< bytes of an element
+  std::uint32_t num_raw_lanes = 0;  ///< that are not coded
+
+  double bits_per_element() const {
+    return num_elements == 0 ? 0 : 8 * static_cast<double>(size_bytes) / static_cast<double>(num_elements);
+  }
+};
+
 /// What weightpress.json says of an output.
 struct InspectedRecord {
   struct KeptUnit {
@@ -81,15 +101,17 @@ struct InspectedSource {
 
 /// Sizes are bytes of tensors (headers not counted) where nothing else is said.
 struct InspectReport {
-  std::vector<InspectedFile> files;       ///< sorted by name
-  std::vector<InspectedUnit> units;       ///< none: not DF11. By name, numbers counted ("9" before "10")
-  std::vector<DtypeTotal> tensors;        ///< outside units; the largest total first
-  std::optional<InspectedSource> source;  ///< if the path is no DF11 and a definition fits it
-  std::optional<InspectedRecord> record;  ///< if there is one that can be read
-  std::optional<InspectedConfig> config;  ///< the same
-  std::vector<std::string> notes;         ///< sentences: side files that are of no use, what is not here
+  std::vector<InspectedFile> files;        ///< sorted by name
+  std::vector<InspectedUnit> units;        ///< none: not DF11. By name, numbers counted ("9" before "10")
+  std::vector<InspectedTileAns> tile_ans;  ///< none: not Tile-ANS. In the same order; then there are no units
+  std::vector<DtypeTotal> tensors;         ///< outside units and containers; the largest total first
+  std::optional<InspectedSource> source;   ///< if the path is no DF11 and a definition fits it
+  std::optional<InspectedRecord> record;   ///< if there is one that can be read
+  std::optional<InspectedConfig> config;   ///< the same
+  std::vector<std::string> notes;          ///< sentences: side files that are of no use, what is not here
 
   bool is_df11() const { return !units.empty(); }
+  bool is_tile_ans() const { return !tile_ans.empty(); }
   std::uint64_t file_bytes() const;    ///< of whole files
   std::uint64_t num_weights() const;   ///< of all units
   std::uint64_t unit_bytes() const;    ///< of all units

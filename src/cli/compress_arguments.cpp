@@ -1,6 +1,8 @@
 #include "cli/compress_arguments.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -81,10 +83,47 @@ std::uint64_t size_of(const char* option, const std::string& text) {
                   " is no size: it must be like 512M or 4G (K, M, G, T are powers of 1024)");
 }
 
+/// Of the options that follow, the file format's alone.
+void add_tile_ans_options(CLI::App& command, CompressArguments& arguments) {
+  TileAnsOptions& options = arguments.options.tile_ans;
+  const char* const group = "With --format tile-ans";
+  command.add_option("--tile-elements", options.tile_elements, "elements of a tile (default 0: by size)")
+      ->option_text("N")
+      ->group(group);
+  command.add_option("--probability-bits", options.probability_bits, "9 to 12 (default 0: what takes least)")
+      ->option_text("N")
+      ->group(group);
+  command.add_option("--raw-lane-threshold", options.raw_lane_threshold, "bits a byte (default 7.9)")
+      ->option_text("X")
+      ->group(group);
+  const auto add_patterns = [&](const char* name, std::vector<std::string>& patterns, const char* text) {
+    command.add_option(name, patterns, text)->option_text("PATTERN")->group(group)->allow_extra_args(false);
+  };
+  add_patterns("--include", options.include, "only tensors of these names (Python regex)");
+  add_patterns("--exclude", options.exclude, "no tensors of these names");
+  command.add_option("--dtype", arguments.dtypes, "only tensors of these dtypes, e.g. BF16,I8")
+      ->option_text("LIST")
+      ->group(group);
+}
+
+std::vector<std::string> split_at_commas(const std::string& list) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    parts.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 }  // namespace
 
 void add_compress_options(CLI::App& command, CompressArguments& arguments) {
   CompressOptions& options = arguments.options;
+  command.add_option("--format", arguments.format, "df11: BF16 models; tile-ans: tensors of any dtype")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"df11", "tile-ans"}))
+      ->option_text("df11|tile-ans");
   command.add_option("--arch", options.arch, "model definition: a name, a file, or auto")
       ->capture_default_str()
       ->type_name("NAME");
@@ -121,10 +160,15 @@ void add_compress_options(CLI::App& command, CompressArguments& arguments) {
   command.add_flag("--cast-to-bf16", options.cast_to_bf16, "round F32 and F16 tensors to BF16: a loss");
   command.add_flag("--with-config", options.with_config, "write the source's config.json in every layout");
   command.add_flag("--hashes", options.hashes, "store SHA-256 of every tensor and header in the files");
+  add_tile_ans_options(command, arguments);
 }
 
 CompressOptions& settled_options(CompressArguments& arguments) {
   CompressOptions& options = arguments.options;
+  options.format = arguments.format == "tile-ans" ? Format::kTileAns : Format::kDf11;
+  if (options.format == Format::kTileAns && !arguments.luts.empty())
+    throw Error(ErrorCode::kUsage, "--luts is of no use with --format tile-ans: leave it out");
+  if (!arguments.dtypes.empty()) options.tile_ans.dtypes = split_at_commas(arguments.dtypes);
   options.luts = arguments.luts == "safe" ? LutFill::kSafe : LutFill::kCompat;
   options.verify = !arguments.fast;
   options.device = arguments.run.device;
@@ -162,8 +206,10 @@ void PlanPrinter::print_plan(const CompressReport& report) const {
 
 void PlanPrinter::print_memory(const MemoryReport& memory) const {
   note("memory: " + format_bytes(memory.ram_bytes) + " may be used, since " + memory.why + "; slabs of " +
-       std::to_string(memory.slab_weights) + " weights need at most " + format_bytes(memory.needed_bytes) +
-       ", and up to " + format_bytes(memory.hold_bytes) + " of weights are held so as not to be read twice");
+       std::to_string(memory.slab_weights) +
+       (arguments_.options.format == Format::kTileAns ? " bytes" : " weights") + " need at most " +
+       format_bytes(memory.needed_bytes) + ", and up to " + format_bytes(memory.hold_bytes) +
+       " of weights are held so as not to be read twice");
 }
 
 void PlanPrinter::print_resumed(std::uint64_t units_resumed, std::uint64_t num_units) {

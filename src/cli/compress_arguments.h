@@ -17,7 +17,9 @@ namespace weightpress::cli {
 
 struct CompressArguments {
   CompressOptions options;
-  std::string luts = "compat";
+  std::string format = "df11";
+  std::string luts;  ///< empty: not given
+  std::string dtypes;
   std::optional<std::string> ram, vram;
   std::string verifier = "auto";
   RunOptions run;

@@ -22,6 +22,7 @@ namespace weightpress::cli {
 namespace {
 
 void print_summary(const CompressReport& report, const CompressArguments& arguments) {
+  const bool is_tile_ans = arguments.options.format == Format::kTileAns;
   const std::string bits = report.unit_source_bytes == 0
                                ? std::string("-")
                                : std::to_string(16 * static_cast<double>(report.unit_output_bytes) /
@@ -31,19 +32,24 @@ void print_summary(const CompressReport& report, const CompressArguments& argume
     print("written to   " + model::escaped_for_terminal(arguments.options.output.string()) + "\n");
     return;
   }
-  print("definition   " + model::escaped_for_terminal(report.definition) + ", layout " + report.layout +
-        "\n" + "units        " + std::to_string(report.num_units) + " compressed, " +
-        std::to_string(report.num_kept_tensors) + " tensors outside them\n" + "source       " +
-        format_bytes(report.source_bytes) + "\n" + "output       " + format_bytes(report.output_bytes) +
-        ", " + percent(report.output_bytes, report.source_bytes) + " of the source\n" + "units only   " +
-        format_bytes(report.unit_source_bytes) + " to " + format_bytes(report.unit_output_bytes) + ", " +
-        bits + " bits a weight\n" + "time         " + std::to_string(report.seconds).substr(0, 5) + " s on " +
+  print((is_tile_ans
+             ? "format       Tile-ANS\ntensors      " + std::to_string(report.num_units) + " compressed, " +
+                   std::to_string(report.num_kept_tensors) + " kept as they were\n"
+             : "definition   " + model::escaped_for_terminal(report.definition) + ", layout " +
+                   report.layout + "\n" + "units        " + std::to_string(report.num_units) +
+                   " compressed, " + std::to_string(report.num_kept_tensors) + " tensors outside them\n") +
+        "source       " + format_bytes(report.source_bytes) + "\n" + "output       " +
+        format_bytes(report.output_bytes) + ", " + percent(report.output_bytes, report.source_bytes) +
+        " of the source\n" + (is_tile_ans ? "compressed   " : "units only   ") +
+        format_bytes(report.unit_source_bytes) + " to " + format_bytes(report.unit_output_bytes) +
+        (is_tile_ans ? "" : ", " + bits + " bits a weight") + "\n" + "time         " +
+        std::to_string(report.seconds).substr(0, 5) + " s on " +
         (report.device == "cpu" ? "the CPU" : report.device) + " with " + std::to_string(report.num_threads) +
         " threads, " + format_rate(report.source_bytes, report.seconds) + " of source, " +
         format_bytes(report.peak_memory_bytes) + " of memory\n" +
-        (report.verifier.empty()
-             ? ""
-             : "verified     every unit was read back and compared (" + report.verifier + ")\n") +
+        (report.verifier.empty() ? ""
+                                 : std::string("verified     every ") + (is_tile_ans ? "tensor" : "unit") +
+                                       " was read back and compared (" + report.verifier + ")\n") +
         "written to   " + model::escaped_for_terminal(arguments.options.output.string()) + "\n");
 }
 
@@ -109,7 +115,7 @@ int run(CompressArguments& arguments) {
 void add_compress_command(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<CompressArguments>();
   CompressOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("compress", "Compress a safetensors checkpoint to DF11");
+  CLI::App* command = app.add_subcommand("compress", "Compress a safetensors checkpoint to DF11 or Tile-ANS");
   command->add_option("SOURCE", options.source, "a .safetensors file, or a folder of them")->required();
   command->add_option("-o,--output", options.output, "folder (or .safetensors file) that appears at the end")
       ->required()

@@ -22,7 +22,7 @@ struct DecompressArguments {
 };
 
 void print_plan(const DecompressReport& report) {
-  if (report.record.empty()) {
+  if (report.record.empty() && !report.is_tile_ans) {
     note(
         "there is no weightpress.json beside the input, so names and shapes of the original tensors are not "
         "recorded");
@@ -42,13 +42,17 @@ void print_plan(const DecompressReport& report) {
 }
 
 void print_summary(const DecompressReport& report, const std::filesystem::path& output) {
-  const std::string files =
-      report.files.size() == 1 ? "1 file" : std::to_string(report.files.size()) + " files and an index";
-  print("record       " +
-        (report.record.empty() ? std::string("none") : model::escaped_for_terminal(report.record)) + "\n" +
-        "tensors      " + std::to_string(report.num_tensors) + " in " + files + ", from " +
-        std::to_string(report.num_units) + " units\n" + "input        " + format_bytes(report.source_bytes) +
-        "\n" + "output       " + format_bytes(report.output_bytes) + "\n" + "time         " +
+  const std::string files = report.files.size() == 1 ? "1 file"
+                                                     : std::to_string(report.files.size()) + " files" +
+                                                           (report.is_tile_ans ? "" : " and an index");
+  print((report.is_tile_ans
+             ? "format       Tile-ANS"
+             : "record       " + (report.record.empty() ? std::string("none")
+                                                        : model::escaped_for_terminal(report.record))) +
+        "\n" + "tensors      " + std::to_string(report.num_tensors) + " in " + files + ", from " +
+        std::to_string(report.num_units) + (report.is_tile_ans ? " containers" : " units") + "\n" +
+        "input        " + format_bytes(report.source_bytes) + "\n" + "output       " +
+        format_bytes(report.output_bytes) + "\n" + "time         " +
         std::to_string(report.seconds).substr(0, 5) + " s on " +
         (report.device == "cpu" ? "the CPU" : report.device) + " (" + report.decoder + ") with " +
         std::to_string(report.num_threads) + " threads, " + format_rate(report.output_bytes, report.seconds) +
@@ -91,8 +95,9 @@ int run(DecompressArguments& arguments) {
 void add_decompress_command(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<DecompressArguments>();
   DecompressOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("decompress", "Turn a DF11 output back into ordinary safetensors");
-  command->add_option("OUT", options.source, "a DF11 output of any maker: a folder, or a .safetensors file")
+  CLI::App* command =
+      app.add_subcommand("decompress", "Turn a DF11 or Tile-ANS output back into ordinary safetensors");
+  command->add_option("OUT", options.source, "an output of any maker: a folder, or a .safetensors file")
       ->required();
   command->add_option("-o,--output", options.output, "folder (or .safetensors file) that appears at the end")
       ->required()

@@ -37,12 +37,16 @@ void print_json(const SizeEstimate& estimate) {
 
 void print_table(const SizeEstimate& estimate) {
   const CompressReport& report = estimate.report;
-  print("definition   " + model::escaped_for_terminal(report.definition) + ", layout " + report.layout +
-        "\n" + "units        " + std::to_string(report.num_units) + ", and " +
-        std::to_string(report.num_kept_tensors) + " tensors outside them\n" + "source       " +
-        format_bytes(report.source_bytes) + "\n" + "output       " + format_bytes(estimate.output_bytes) +
-        " (" + std::to_string(estimate.output_bytes) + " bytes in " + std::to_string(estimate.num_files) +
-        " files), " + percent(estimate.output_bytes, report.source_bytes) + " of the source\n");
+  print((report.definition.empty()
+             ? "format       Tile-ANS\ntensors      " + std::to_string(report.num_units) + " compressed, " +
+                   std::to_string(report.num_kept_tensors) + " kept as they were\n"
+             : "definition   " + model::escaped_for_terminal(report.definition) + ", layout " +
+                   report.layout + "\n" + "units        " + std::to_string(report.num_units) + ", and " +
+                   std::to_string(report.num_kept_tensors) + " tensors outside them\n") +
+        "source       " + format_bytes(report.source_bytes) + "\n" + "output       " +
+        format_bytes(estimate.output_bytes) + " (" + std::to_string(estimate.output_bytes) + " bytes in " +
+        std::to_string(estimate.num_files) + " files), " +
+        percent(estimate.output_bytes, report.source_bytes) + " of the source\n");
 }
 
 int run(CompressArguments& arguments) {

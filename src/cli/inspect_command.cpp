@@ -21,6 +21,7 @@ namespace weightpress::cli {
 namespace {
 
 // More lines than this push the summary off a screen: units named alike then share one.
+constexpr std::size_t kMaxTileAnsLines = 1000;
 constexpr std::size_t kMaxUnitLines = 24;
 // Of kept units and the like; all of them are in the JSON.
 constexpr std::size_t kMaxListed = 20;
@@ -236,6 +237,45 @@ std::string describe_df11(const InspectReport& report) {
   return out;
 }
 
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  std::string text = "[";
+  for (const std::uint64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+std::string describe_tile_ans(const InspectReport& report) {
+  std::uint64_t before = 0, after = 0, num_kept = 0;
+  for (const InspectedTileAns& tensor : report.tile_ans) {
+    before += tensor.source_bytes;
+    after += tensor.size_bytes;
+  }
+  for (const DtypeTotal& total : report.tensors) num_kept += total.num_tensors;
+  std::string out = "format       Tile-ANS, " + plural(report.tile_ans.size(), "tensor") + "\n" +
+                    file_line(report) + "containers   " + format_bytes(after) + " for " +
+                    format_bytes(before);
+  if (before > 0) {
+    out += ", " + decimals(100 * static_cast<double>(after) / static_cast<double>(before), 2) + "%";
+  }
+  out += "\nkept         " + plural(num_kept, "tensor") + ", " + format_bytes(report.tensor_bytes()) + "\n\n";
+  std::vector<std::vector<std::string>> rows = {
+      {"dtype", "elements", "size", "bits/element", "tile", "precision", "raw lanes", "shape", "tensor"}};
+  for (std::size_t i = 0; i < std::min(report.tile_ans.size(), kMaxTileAnsLines); ++i) {
+    const InspectedTileAns& tensor = report.tile_ans[i];
+    rows.push_back(
+        {tensor.dtype, with_commas(tensor.num_elements), format_bytes(tensor.size_bytes),
+         decimals(tensor.bits_per_element(), 2), tensor.is_raw ? "-" : std::to_string(tensor.tile_elements),
+         tensor.is_raw ? "-" : std::to_string(tensor.probability_bits),
+         tensor.is_raw ? "raw container"
+                       : std::to_string(tensor.num_raw_lanes) + " of " + std::to_string(tensor.num_lanes),
+         shape_text(tensor.shape), model::printable(tensor.name)});
+  }
+  out += table(rows);
+  if (report.tile_ans.size() > kMaxTileAnsLines) {
+    out += "and " + with_commas(report.tile_ans.size() - kMaxTileAnsLines) + " more (--json lists all)\n";
+  }
+  return out;
+}
+
 std::string describe_source(const InspectReport& report) {
   std::uint64_t num_tensors = 0, num_other = 0, other_bytes = 0;
   for (const DtypeTotal& total : report.tensors) {
@@ -263,7 +303,9 @@ int run(const InspectOptions& options, bool as_json) {
     print(inspect_json(report, options.path.string()));
     return kExitDone;
   }
-  print(report.is_df11() ? describe_df11(report) : describe_source(report));
+  print(report.is_df11()       ? describe_df11(report)
+        : report.is_tile_ans() ? describe_tile_ans(report)
+                               : describe_source(report));
   for (const std::string& note : report.notes)
     std::fprintf(stderr, "note: %s\n", model::escaped_for_terminal(note).c_str());
   return kExitDone;
@@ -274,7 +316,8 @@ int run(const InspectOptions& options, bool as_json) {
 void add_inspect_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<InspectOptions>();
   auto as_json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("inspect", "Tell what a checkpoint or a DF11 output holds");
+  CLI::App* command =
+      app.add_subcommand("inspect", "Tell what a checkpoint, or a DF11 or Tile-ANS output holds");
   command
       ->add_option("PATH", options->path, "a .safetensors file, or a folder of them with or without an index")
       ->required();

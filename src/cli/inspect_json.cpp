@@ -78,6 +78,23 @@ void write_df11(JsonWriter& json, const InspectReport& report) {
   }
 }
 
+void write_tile_ans(JsonWriter& json, const InspectReport& report) {
+  json.key("containers").begin_array();
+  for (const InspectedTileAns& tensor : report.tile_ans) {
+    json.begin_object().member("name", tensor.name).member("dtype", tensor.dtype);
+    json.key("shape").begin_array();
+    for (const std::uint64_t size : tensor.shape) json.value(size);
+    json.end_array().member("elements", tensor.num_elements);
+    json.member("source_bytes", tensor.source_bytes).member("bytes", tensor.size_bytes);
+    json.member("bits_per_element", tensor.bits_per_element()).member("raw_container", tensor.is_raw);
+    json.member("tile_elements", tensor.tile_elements).member("probability_bits", tensor.probability_bits);
+    json.member("lanes", tensor.num_lanes).member("raw_lanes", tensor.num_raw_lanes).end_object();
+  }
+  json.end_array();
+  write_dtypes(json, "kept", report);
+  json.member("kept_bytes", report.tensor_bytes());
+}
+
 void write_source(JsonWriter& json, const InspectReport& report) {
   write_dtypes(json, "tensors", report);
   json.member("tensor_bytes", report.tensor_bytes()).key("source");
@@ -95,9 +112,15 @@ void write_source(JsonWriter& json, const InspectReport& report) {
 std::string inspect_json(const InspectReport& report, const std::string& path) {
   JsonWriter json(JsonWriter::Encoding::kAscii);
   json.begin_object(JsonWriter::Style::kOneLine).member("path", path);
-  json.member("kind", report.is_df11() ? "df11" : "safetensors");
+  json.member("kind", report.is_df11() ? "df11" : report.is_tile_ans() ? "tile-ans" : "safetensors");
   write_files(json, report);
-  report.is_df11() ? write_df11(json, report) : write_source(json, report);
+  if (report.is_df11()) {
+    write_df11(json, report);
+  } else if (report.is_tile_ans()) {
+    write_tile_ans(json, report);
+  } else {
+    write_source(json, report);
+  }
   json.key("notes").begin_array();
   for (const std::string& note : report.notes) json.value(note);
   json.end_array().end_object();

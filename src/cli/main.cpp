@@ -118,7 +118,7 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Lossless compression of model weights (DF11)", "weightpress"};
+  CLI::App app{"Lossless compression of model weights (DF11, Tile-ANS)", "weightpress"};
   app.set_version_flag("--version", "weightpress " WP_VERSION);
   app.require_subcommand(1);
   app.footer("Example:\n  weightpress compress Qwen3-8B -o Qwen3-8B-DF11");

@@ -41,10 +41,26 @@ const char* verifier_name(Verifier verifier) {
   return "auto";
 }
 
+void write_tile_ans_options(JsonWriter& json, const TileAnsOptions& options) {
+  json.member("tile-elements", options.tile_elements).member("probability-bits", options.probability_bits);
+  json.member("raw-lane-threshold", options.raw_lane_threshold);
+  const auto write_list = [&](const char* key, const std::vector<std::string>& texts) {
+    json.key(key).begin_array(kOneLine);
+    for (const std::string& text : texts) json.value(text);
+    json.end_array();
+  };
+  write_list("include", options.include);
+  write_list("exclude", options.exclude);
+  write_list("dtype", options.dtypes);
+}
+
 void write_options(JsonWriter& json, const ReportInput& input) {
   const CompressOptions& options = input.options;
   json.key("options").begin_object();
   json.member("source", options.source.string()).member("output", options.output.string());
+  const bool is_tile_ans = options.format == Format::kTileAns;
+  json.member("format", is_tile_ans ? "tile-ans" : "df11");
+  if (is_tile_ans) write_tile_ans_options(json, options.tile_ans);
   json.member("arch", options.arch).member("layout", options.layout).member("device", input.device);
   json.member("threads", options.num_threads).member("fast", input.fast);
   json.member("luts", options.luts == LutFill::kSafe ? "safe" : "compat");
@@ -65,8 +81,10 @@ void write_units(JsonWriter& json, const CompressReport& report) {
     const auto output = static_cast<double>(unit.output_bytes),
                weights = static_cast<double>(unit.num_weights);
     json.begin_object(kOneLine).member("unit", unit.unit).member("weights", unit.num_weights);
-    json.member("source_bytes", 2 * unit.num_weights).member("output_bytes", unit.output_bytes);
-    json.member("ratio", output / (2 * weights)).member("bits_per_weight", 8 * output / weights).end_object();
+    json.member("source_bytes", unit.source_bytes).member("output_bytes", unit.output_bytes);
+    json.member("ratio", output / static_cast<double>(unit.source_bytes))
+        .member("bits_per_weight", 8 * output / weights)
+        .end_object();
   }
   json.end_array();
 }

@@ -232,8 +232,10 @@ int run(VerifyArguments& arguments) {
 void add_verify_command(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<VerifyArguments>();
   VerifyOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("verify", "Check that a DF11 output is sound, and holds its source");
-  command->add_option("OUT", options.path, "a folder of .safetensors files, or one, of any DF11 compressor")
+  CLI::App* command = app.add_subcommand("verify", "Check that an output is sound, and holds its source");
+  command
+      ->add_option("OUT", options.path,
+                   "a folder of .safetensors files, or one, of any DF11 or Tile-ANS compressor")
       ->required();
   command->add_option("--source", arguments->source, "compare with what it was made from")
       ->option_text("SOURCE");

@@ -26,6 +26,7 @@
 #include "job/output_errors.h"
 #include "job/output_rules.h"
 #include "job/process_memory.h"
+#include "job/tile_ans_jobs.h"
 #include "job/unit_verifier.h"
 #include "model/architectures.h"
 #include "model/text.h"
@@ -465,6 +466,7 @@ class CompressJob : private job::Compression {
 CompressReport compress(const CompressOptions& options) {
   return job::telling_trouble(options.source, "to compress it", [&] {
     job::check_compress_options(options);
+    if (options.format == Format::kTileAns) return job::compress_tile_ans(options);
     return CompressJob(options).run();
   });
 }

@@ -8,6 +8,7 @@
 #include "job/coding_options.h"
 #include "job/free_memory.h"
 #include "job/process_memory.h"
+#include "job/tile_ans_jobs.h"
 #include "model/architectures.h"
 #include "model/config_json.h"
 #include "model/safetensors_header.h"
@@ -493,7 +494,7 @@ void Compression::account(const PlannedUnit& planned) {
                                      plan.layout.num_weights + plan.layout.positions_bytes() +
                                      plan.layout.gaps_bytes + 8 * (unit.tensors.size() - 1);
   report_.unit_output_bytes += output_bytes;
-  report_.units.push_back({unit.name, unit.num_weights, output_bytes});
+  report_.units.push_back({unit.name, unit.num_weights, output_bytes, 2 * unit.num_weights});
 }
 
 void Compression::begin_report() {
@@ -552,6 +553,7 @@ void Compression::finish_report() {
 }
 
 void check_compress_options(const CompressOptions& options) {
+  check_tile_ans_options(options);
   check_identity_options(options.luts, options.strict_identity);
   if (options.strict_identity && options.hashes) {
     throw Error(ErrorCode::kUsage,

@@ -23,6 +23,8 @@
 #include "job/restore_by_record.h"
 #include "job/restored_files.h"
 #include "job/stored_unit.h"
+#include "job/tile_ans_jobs.h"
+#include "job/tile_ans_model.h"
 #include "job/unit_decoder.h"
 #include "model/architectures.h"
 #include "model/checkpoint.h"
@@ -342,8 +344,10 @@ class DecompressJob {
 }  // namespace
 
 DecompressReport decompress(const DecompressOptions& options) {
-  return job::telling_trouble(options.source, "to decompress it",
-                              [&] { return DecompressJob(options).run(); });
+  return job::telling_trouble(options.source, "to decompress it", [&] {
+    if (job::holds_tile_ans(options.source)) return job::decompress_tile_ans(options);
+    return DecompressJob(options).run();
+  });
 }
 
 }  // namespace weightpress

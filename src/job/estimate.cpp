@@ -6,6 +6,7 @@
 #include "job/compression.h"
 #include "job/machine_trouble.h"
 #include "job/process_memory.h"
+#include "job/tile_ans_jobs.h"
 
 namespace weightpress {
 namespace {
@@ -63,6 +64,7 @@ class EstimateJob : private job::Compression {
 SizeEstimate estimate(const CompressOptions& options) {
   return job::telling_trouble(options.source, "to count its weights", [&] {
     job::check_compress_options(options);
+    if (options.format == Format::kTileAns) return job::estimate_tile_ans(options);
     return EstimateJob(options).run();
   });
 }

@@ -12,6 +12,8 @@
 #include "format/df11_constants.h"
 #include "job/model_plan.h"
 #include "job/record_file.h"
+#include "job/tile_ans_jobs.h"
+#include "job/tile_ans_model.h"
 #include "model/checkpoint.h"
 #include "model/df11_model.h"
 #include "model/file.h"
@@ -218,6 +220,7 @@ double InspectReport::ratio() const {
 }
 
 InspectReport inspect(const InspectOptions& options) try {
+  if (job::holds_tile_ans(options.path)) return job::inspect_tile_ans(options);
   const auto checkpoint = model::Checkpoint::open(options.path, model::Df11Policy::kAccept);
   const model::Df11Model found = model::read_df11_model(checkpoint).value();
 

@@ -41,6 +41,19 @@ void write_text_hash(JsonWriter& line, const char* key, const std::optional<std:
   line.member(key, text ? hex16(xxh3(*text)) : std::string());
 }
 
+/// The last member, the source's files.
+std::string finish(JsonWriter line, const model::Checkpoint& checkpoint) {
+  line.key("source").begin_array();
+  for (const model::File& file : checkpoint.files()) {
+    line.begin_object().member("name", file.path().filename().string()).member("bytes", file.size_bytes());
+    line.member("modified_ns", file.modified_ns()).member("header_xxh3", header_hash(file)).end_object();
+  }
+  line.end_array().end_object();
+  std::string result = std::move(line).take();
+  if (result.ends_with('\n')) result.pop_back();
+  return result;
+}
+
 std::string files_changed(const json& past, const json& now) {
   const auto find = [](const json& files, const json& name) {
     return std::ranges::find_if(files, [&](const json& file) { return file.at("name") == name; });
@@ -106,15 +119,31 @@ std::string make_fingerprint(const model::Checkpoint& checkpoint, const ModelPla
   write_text_hash(line, "source_config", source_config);
   write_text_hash(line, "config", config);
   write_text_hash(line, "generation_config", generation_config);
-  line.key("source").begin_array();
-  for (const model::File& file : checkpoint.files()) {
-    line.begin_object().member("name", file.path().filename().string()).member("bytes", file.size_bytes());
-    line.member("modified_ns", file.modified_ns()).member("header_xxh3", header_hash(file)).end_object();
-  }
-  line.end_array().end_object();
-  std::string result = std::move(line).take();
-  if (result.ends_with('\n')) result.pop_back();
-  return result;
+  return finish(std::move(line), checkpoint);
+}
+
+std::string make_tile_ans_fingerprint(const model::Checkpoint& checkpoint, const CompressOptions& options,
+                                      const std::optional<std::string>& config,
+                                      const std::optional<std::string>& generation_config) {
+  const TileAnsOptions& given = options.tile_ans;
+  JsonWriter line;
+  line.begin_object(JsonWriter::Style::kOneLine).member(kJournalKey, 1).member("version", WP_VERSION);
+  line.member("layout", "tile-ans").key("definition").begin_object().member("name", "").end_object();
+  line.key("options").begin_object().member("tile-elements", given.tile_elements);
+  line.member("probability-bits", given.probability_bits);
+  line.member("raw-lane-threshold", given.raw_lane_threshold);
+  const auto write_list = [&](const char* key, const std::vector<std::string>& texts) {
+    line.key(key).begin_array();
+    for (const std::string& text : texts) line.value(text);
+    line.end_array();
+  };
+  write_list("include", given.include);
+  write_list("exclude", given.exclude);
+  write_list("dtype", given.dtypes);
+  line.member("fast", !options.verify).end_object();
+  write_text_hash(line, "config", config);
+  write_text_hash(line, "generation_config", generation_config);
+  return finish(std::move(line), checkpoint);
 }
 
 std::string what_changed(std::string_view past_line, std::string_view now_line) {
@@ -138,7 +167,8 @@ std::string what_changed(std::string_view past_line, std::string_view now_line) 
              " now";
     }
     if (differs("options")) return option_changed(past.at("options"), now.at("options"));
-    if (differs("config") || differs("source_config")) return "config.json is another now";
+    if (differs("config") || past.value("source_config", "") != now.value("source_config", ""))
+      return "config.json is another now";
     if (differs("generation_config")) return "generation_config.json is another now";
   } catch (const json::exception&) {
     return "its journal cannot be read";

@@ -19,6 +19,11 @@ std::string make_fingerprint(const model::Checkpoint& checkpoint, const ModelPla
                              const CompressOptions& options, const std::optional<std::string>& config,
                              const std::optional<std::string>& generation_config);
 
+/// The same for Tile-ANS.
+std::string make_tile_ans_fingerprint(const model::Checkpoint& checkpoint, const CompressOptions& options,
+                                      const std::optional<std::string>& config,
+                                      const std::optional<std::string>& generation_config);
+
 /// A clause on what is different now; empty: nothing.
 std::string what_changed(std::string_view past, std::string_view now);
 

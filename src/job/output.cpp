@@ -34,9 +34,10 @@ bool holds_dfloat11_config(const fs::path& path) {
          model::read_whole_file(path, kMaxSideFileBytes).find("\"dfloat11_config\"") != std::string::npos;
 }
 
+/// Or Tile-ANS.
 bool holds_df11(const model::SafetensorsHeader& header) {
   return std::ranges::any_of(header.tensors, [](const model::TensorEntry& tensor) {
-    return tensor.name.ends_with(".encoded_exponent");
+    return tensor.name.ends_with(".encoded_exponent") || tensor.name.ends_with("._entropack.header");
   });
 }
 

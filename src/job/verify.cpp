@@ -26,6 +26,8 @@
 #include "job/record_file.h"
 #include "job/source_match.h"
 #include "job/stored_hashes.h"
+#include "job/tile_ans_jobs.h"
+#include "job/tile_ans_model.h"
 #include "job/unit_decoder.h"
 #include "model/checkpoint.h"
 #include "model/df11_model.h"
@@ -687,8 +689,10 @@ class VerifyJob {
 }  // namespace
 
 VerifyReport verify(const VerifyOptions& options) {
-  return job::telling_trouble(options.path, "for what its headers list",
-                              [&] { return VerifyJob(options).run(); });
+  return job::telling_trouble(options.path, "for what its headers list", [&] {
+    if (job::holds_tile_ans(options.path)) return job::verify_tile_ans(options);
+    return VerifyJob(options).run();
+  });
 }
 
 }  // namespace weightpress

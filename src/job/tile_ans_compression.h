@@ -1,0 +1,99 @@
+// What compress() and estimate() have in common for Tile-ANS: which tensors are chosen, what becomes of each,
+// the files, the report.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <weightpress/compress.h>
+
+#include "host/tile_ans_stages.h"
+#include "job/journal.h"
+#include "job/stage_times.h"
+#include "job/tile_ans_journal.h"
+#include "job/tile_ans_slab.h"
+#include "job/tile_ans_tensor_compressor.h"
+#include "model/checkpoint.h"
+#include "model/safetensors_layout.h"
+
+namespace weightpress::job {
+
+class TileAnsCompression {
+ public:
+  TileAnsCompression(const TileAnsCompression&) = delete;
+  TileAnsCompression& operator=(const TileAnsCompression&) = delete;
+
+ protected:
+  /// Opens the model and chooses tensors. options must outlive the object.
+  explicit TileAnsCompression(const CompressOptions& options);
+  ~TileAnsCompression() = default;
+
+  /// One file of the output, as it will be.
+  struct PlannedFile {
+    struct Container {
+      PlannedTileAns planned;
+      std::size_t first_spec = 0;  ///< the buffers in order, then the header
+    };
+    struct Copy {
+      std::size_t tensor = 0;  ///< into Checkpoint::tensors()
+      std::size_t spec = 0;
+    };
+    std::string name;
+    std::vector<model::TensorSpec> specs;
+    std::vector<Container> containers;
+    std::vector<Copy> copies;
+    model::SafetensorsLayout layout;
+    std::vector<std::uint64_t> offsets_bytes;  ///< by spec
+  };
+
+  /// Shares out memory and begins the report. writes: files are written and read back.
+  void settle(bool writes);
+  /// Reads and counts the tensors of one source file.
+  PlannedFile plan_file(std::size_t file_index);
+  /// The text of the index; nothing if the source has none. Once all files are planned.
+  std::optional<std::string> make_index() const;
+  std::string make_record() const;
+  void finish_report();
+
+  void show_progress();
+  TileAnsTensorCompressor::OnSlab on_slab();
+  std::string tensor_name(std::size_t tensor) const { return checkpoint_.tensors()[tensor].name; }
+
+  const CompressOptions& options_;
+  const tile_ans::Settings settings_;
+  const model::Checkpoint checkpoint_;
+  const bool source_is_folder_;
+  std::optional<std::string> config_, generation_config_;  // files that go beside the tensors
+  std::optional<std::string> index_name_;
+  std::vector<std::vector<std::size_t>> by_file_;   // tensors of each source file
+  std::vector<bool> is_candidate_, is_compressed_;  // by tensor
+  /// Of one file of the output. A single file may be given another name.
+  std::vector<std::string> file_names_;
+
+  int num_threads_ = 1;
+  std::unique_ptr<SlabMemory> memory_;
+  std::unique_ptr<host::HostTileAnsStages> stages_;
+  std::unique_ptr<host::HostTileAnsDecodeStage> decode_stage_;
+  std::unique_ptr<TileAnsTensorCompressor> compressor_;
+
+  TileAnsPastRun past_;
+  Journal* journal_ = nullptr;  // of this run, if it keeps one
+
+  std::vector<std::pair<std::string, std::string>> weight_map_;  // of the output, so far
+  std::uint64_t output_tensor_bytes_ = 0;                        // of the output, so far
+  StageTimes times_;
+  CompressReport report_;
+  CompressProgress progress_;
+
+ private:
+  void choose_tensors();
+  void plan_memory_use(bool writes);
+  std::optional<PlannedTileAns> plan_tensor(std::size_t tensor);
+  void lay_out(PlannedFile& file, const std::string& metadata_json) const;
+};
+
+}  // namespace weightpress::job
