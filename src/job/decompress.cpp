@@ -345,7 +345,7 @@ class DecompressJob {
 
 DecompressReport decompress(const DecompressOptions& options) {
   return job::telling_trouble(options.source, "to decompress it", [&] {
-    if (job::holds_tile_ans(options.source)) return job::decompress_tile_ans(options);
+    if (job::is_tile_ans_output(options.source)) return job::decompress_tile_ans(options);
     return DecompressJob(options).run();
   });
 }

@@ -220,7 +220,7 @@ double InspectReport::ratio() const {
 }
 
 InspectReport inspect(const InspectOptions& options) try {
-  if (job::holds_tile_ans(options.path)) return job::inspect_tile_ans(options);
+  if (job::is_tile_ans_output(options.path)) return job::inspect_tile_ans(options);
   const auto checkpoint = model::Checkpoint::open(options.path, model::Df11Policy::kAccept);
   const model::Df11Model found = model::read_df11_model(checkpoint).value();
 

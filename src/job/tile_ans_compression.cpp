@@ -216,7 +216,7 @@ void TileAnsCompression::plan_memory_use(bool writes) {
   request.num_threads = wanted_threads;
   const TileAnsMemoryPlan plan = plan_tile_ans_memory(request).value();
   num_threads_ = plan.num_threads;
-  memory_ = std::make_unique<SlabMemory>(plan.slab_bytes);
+  memory_ = std::make_unique<TileAnsSlabMemory>(plan.slab_bytes);
   stages_ = std::make_unique<host::HostTileAnsStages>(num_threads_);
   decode_stage_ = std::make_unique<host::HostTileAnsDecodeStage>(num_threads_);
   compressor_ = std::make_unique<TileAnsTensorCompressor>(

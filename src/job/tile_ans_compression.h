@@ -75,7 +75,7 @@ class TileAnsCompression {
   std::vector<std::string> file_names_;
 
   int num_threads_ = 1;
-  std::unique_ptr<SlabMemory> memory_;
+  std::unique_ptr<TileAnsSlabMemory> memory_;
   std::unique_ptr<host::HostTileAnsStages> stages_;
   std::unique_ptr<host::HostTileAnsDecodeStage> decode_stage_;
   std::unique_ptr<TileAnsTensorCompressor> compressor_;

@@ -68,8 +68,8 @@ class TileAnsDecompressJob {
     const auto was_written = [&] { return has_written; };
     write_or_discard(*output, AfterTrouble::kRemove, was_written, [&] {
       check_free_space(options_.output, *output, files.total_bytes());
-      memory_ =
-          std::make_unique<SlabMemory>(decode_memory_bytes(checkpoint_, survey_.containers, num_threads_));
+      memory_ = std::make_unique<TileAnsSlabMemory>(
+          decode_memory_bytes(checkpoint_, survey_.containers, num_threads_));
       has_written = true;
       files.create(*output);
       for (std::size_t c = 0; c < survey_.containers.size(); ++c)
@@ -238,7 +238,7 @@ class TileAnsDecompressJob {
   const TileAnsSurvey survey_;
   const int num_threads_;
   host::HostTileAnsDecodeStage stage_;
-  std::unique_ptr<SlabMemory> memory_;
+  std::unique_ptr<TileAnsSlabMemory> memory_;
 
   RestorePlan plan_;                 // files and copies
   std::vector<TensorPlace> places_;  // by container

@@ -21,7 +21,7 @@ struct TileAnsMemoryRequest {
 struct TileAnsMemoryPlan {
   std::uint64_t needed_bytes = 0;
   int num_threads = 1;           ///< at most those asked for
-  std::uint64_t slab_bytes = 0;  ///< of SlabMemory
+  std::uint64_t slab_bytes = 0;  ///< of TileAnsSlabMemory
 };
 
 /// kOutOfMemory, with the smallest value that works, if there is no plan.

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "job/free_memory.h"
+#include "job/record_file.h"
 #include "job/size_option.h"
+#include "job/tile_ans_record.h"
 #include "model/safetensors_header.h"
 #include "model/text.h"
 
@@ -162,9 +164,12 @@ bool holds_tile_ans(const model::Checkpoint& checkpoint) {
   });
 }
 
-bool holds_tile_ans(const fs::path& path) {
+bool is_tile_ans_output(const fs::path& path) {
   try {
-    return holds_tile_ans(model::Checkpoint::open(path, model::Df11Policy::kAccept));
+    const auto checkpoint = model::Checkpoint::open(path, model::Df11Policy::kAccept);
+    if (holds_tile_ans(checkpoint)) return true;
+    const RecordFile record = find_record_file(checkpoint, path);
+    return !record.path.empty() && record.is_of_these_files && is_tile_ans_record(record.path);
   } catch (const Error&) {
     return false;
   } catch (const fs::filesystem_error&) {

@@ -49,8 +49,10 @@ struct TileAnsSurvey {
 TileAnsSurvey survey_tile_ans(const model::Checkpoint& checkpoint);
 
 bool holds_tile_ans(const model::Checkpoint& checkpoint);
-/// The same of a path that a user gave. False also if it cannot be opened: whoever opens it then tells why.
-bool holds_tile_ans(const std::filesystem::path& path);
+/// Whether a path that a user gave is a Tile-ANS output: it holds a container, or a record beside it says
+/// that it is one, of which no tensor has shrunk. False also if it cannot be opened: whoever opens it then
+/// tells why.
+bool is_tile_ans_output(const std::filesystem::path& path);
 
 /// A container whose small buffers are read and found right.
 struct OpenedTileAns {

@@ -1,10 +1,14 @@
 #include "job/tile_ans_record.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
+#include "job/output_record.h"
 #include "model/dtype.h"
+#include "model/file.h"
 #include "model/json_writer.h"
 
 namespace weightpress::job {
@@ -54,6 +58,18 @@ std::string make_tile_ans_record(const model::Checkpoint& checkpoint, const Comp
   }
   json.end_array().member("verification", options.verify ? "decoded" : "none").end_object();
   return std::move(json).take();
+}
+
+bool is_tile_ans_record(const std::filesystem::path& path) {
+  if (!is_output_record(path)) return false;
+  const model::File file = model::File::open_readonly(path);
+  std::string head(std::min<std::uint64_t>(file.size_bytes(), 256), '\0');
+  file.read_at(head.data(), head.size(), 0);
+  std::erase_if(head, [](char c) { return c == ' ' || c == '\n'; });
+  // The second member of all of ours.
+  const std::size_t second = head.find(',');
+  return second != head.npos &&
+         std::string_view(head).substr(second + 1).starts_with(R"("format":"tile-ans")");
 }
 
 }  // namespace weightpress::job

@@ -11,7 +11,7 @@ using tile_ans::Buffer;
 using tile_ans::LaneMode;
 using tile_ans::Layout;
 
-// What SlabMemory rounds up, for at most 8 lanes with at most 8 spans each.
+// What TileAnsSlabMemory rounds up, for at most 8 lanes with at most 8 spans each.
 constexpr std::uint64_t kRoundingBytes = 64 * 64;
 
 // With at most so many elements in a tile, a lane has no states: all lanes are raw (effective_threshold() is
@@ -30,7 +30,7 @@ SlabSizes sizes_of(const Layout& layout, std::uint64_t num_tiles) {
 
 }  // namespace
 
-SlabMemory::SlabMemory(std::uint64_t size_bytes)
+TileAnsSlabMemory::TileAnsSlabMemory(std::uint64_t size_bytes)
     : blocks_((size_bytes + kBlockBytes - 1) / kBlockBytes),
       memory_(std::make_unique_for_overwrite<std::byte[]>(blocks_ * kBlockBytes)) {}
 
@@ -58,7 +58,7 @@ void StoredBuffers::read_bytes(Buffer buffer, std::uint64_t offset_bytes, std::s
 }
 
 tile_ans::StageStatus decode_slab(const StoredSlab& slab, tile_ans::TileAnsDecodeStage& stage,
-                                  SlabMemory& memory, int num_threads) {
+                                  TileAnsSlabMemory& memory, int num_threads) {
   const Layout& layout = slab.plan.layout;
   const std::uint64_t num_tiles = layout.num_tiles();
   std::array<tile_ans::LaneInput, tile_ans::kMaxLanes> lanes;

@@ -16,9 +16,9 @@
 namespace weightpress::job {
 
 /// All that a slab needs, in one block: however large tensors and tiles are, it never grows.
-class SlabMemory {
+class TileAnsSlabMemory {
  public:
-  explicit SlabMemory(std::uint64_t size_bytes);
+  explicit TileAnsSlabMemory(std::uint64_t size_bytes);
 
   std::uint64_t size_bytes() const { return blocks_ * kBlockBytes; }
   /// Forgets what was taken.
@@ -41,8 +41,8 @@ class SlabMemory {
   std::uint64_t next_ = 0;
 };
 
-/// Bytes of SlabMemory that a slab of so many tiles takes at most while it is encoded, with what reads it
-/// back if need be, or while it is decoded.
+/// Bytes of TileAnsSlabMemory that a slab of so many tiles takes at most while it is encoded, with what reads
+/// it back if need be, or while it is decoded.
 std::uint64_t encode_bytes(const tile_ans::Layout& layout, std::uint64_t num_tiles, bool reads_back);
 std::uint64_t decode_bytes(const tile_ans::Layout& layout, std::uint64_t num_tiles);
 /// The most tiles, at least one, for which bytes_of(num_tiles) is not above `memory_bytes`.
@@ -90,6 +90,6 @@ struct StoredSlab {
 /// Reads the stored streams of a slab and decodes them. Takes its buffers from `memory`, which it does not
 /// reset.
 tile_ans::StageStatus decode_slab(const StoredSlab& slab, tile_ans::TileAnsDecodeStage& stage,
-                                  SlabMemory& memory, int num_threads);
+                                  TileAnsSlabMemory& memory, int num_threads);
 
 }  // namespace weightpress::job

@@ -57,7 +57,7 @@ class TileAnsTensorCompressor {
 
   /// All must outlive the object. memory: encode_bytes() of one tile at least.
   TileAnsTensorCompressor(const model::Checkpoint& source, tile_ans::TileAnsStages& stages,
-                          tile_ans::TileAnsDecodeStage& decode_stage, SlabMemory& memory,
+                          tile_ans::TileAnsDecodeStage& decode_stage, TileAnsSlabMemory& memory,
                           const Options& options)
       : source_(source), stages_(stages), decode_stage_(decode_stage), memory_(memory), options_(options) {}
 
@@ -95,7 +95,7 @@ class TileAnsTensorCompressor {
   const model::Checkpoint& source_;
   tile_ans::TileAnsStages& stages_;
   tile_ans::TileAnsDecodeStage& decode_stage_;
-  SlabMemory& memory_;
+  TileAnsSlabMemory& memory_;
   const Options options_;
 };
 

@@ -43,7 +43,8 @@ class TileAnsVerifyJob {
     settle_level();
     open_all();
     if (report_.level == VerifyLevel::kSample) choose_samples();
-    memory_ = std::make_unique<SlabMemory>(decode_memory_bytes(output_, survey_.containers, num_threads_));
+    memory_ =
+        std::make_unique<TileAnsSlabMemory>(decode_memory_bytes(output_, survey_.containers, num_threads_));
     for (std::size_t c = 0; c < survey_.containers.size(); ++c) check_container(c);
     for (const ErrorDetails& broken : survey_.broken)
       report_.failures.push_back({.unit = broken.tensor, .kind = "header", .message = broken.message});
@@ -276,7 +277,7 @@ class TileAnsVerifyJob {
   const TileAnsSurvey survey_;
   const int num_threads_;
   host::HostTileAnsDecodeStage stage_;
-  std::unique_ptr<SlabMemory> memory_;
+  std::unique_ptr<TileAnsSlabMemory> memory_;
   std::optional<model::Checkpoint> source_;
   std::vector<std::unique_ptr<OpenedTileAns>> opened_;  // by container
   std::vector<std::vector<std::uint64_t>> samples_;     // tiles, by container

@@ -690,7 +690,7 @@ class VerifyJob {
 
 VerifyReport verify(const VerifyOptions& options) {
   return job::telling_trouble(options.path, "for what its headers list", [&] {
-    if (job::holds_tile_ans(options.path)) return job::verify_tile_ans(options);
+    if (job::is_tile_ans_output(options.path)) return job::verify_tile_ans(options);
     return VerifyJob(options).run();
   });
 }
