@@ -257,11 +257,18 @@ std::vector<TileAnsTensorCompressor::SmallBuffer> TileAnsTensorCompressor::small
     return std::vector<std::uint8_t>(bytes.begin(), bytes.end());
   };
   const std::span<const char> header(planned.header.data(), planned.header.size());
-  return {{places.of(Buffer::kOffsets), std::vector<std::uint8_t>(sizeof(std::uint32_t), 0)},
-          {places.of(Buffer::kDecodeTables), copy_of(bytes_of(tables))},
-          {places.of(Buffer::kLaneModes), modes},
-          {places.of(Buffer::kLayout), copy_of(bytes_of(numbers))},
-          {places.header_offset_bytes, copy_of(bytes_of(header))}};
+  std::vector<SmallBuffer> buffers = {{places.of(Buffer::kDecodeTables), copy_of(bytes_of(tables))},
+                                      {places.of(Buffer::kLaneModes), modes},
+                                      {places.of(Buffer::kLayout), copy_of(bytes_of(numbers))},
+                                      {places.header_offset_bytes, copy_of(bytes_of(header))}};
+  // Where each lane begins is needed to read it back, long before the lane below is complete.
+  std::uint64_t words = 0;
+  for (std::uint32_t l = 0; l < layout.num_lanes; ++l) {
+    const std::vector<std::uint32_t> begin = {static_cast<std::uint32_t>(words)};
+    buffers.push_back({places.of(Buffer::kOffsets) + 4 * layout.stream_of(l, 0), copy_of(bytes_of(begin))});
+    words += planned.lane_words[l];
+  }
+  return buffers;
 }
 
 bool TileAnsTensorCompressor::holds(const model::File& file, const SmallBuffer& buffer) {
