@@ -1,8 +1,8 @@
 // The job of compressing to Tile-ANS: file by file, plan, lay out, write each tensor to its place, one rename
 // at the end. And its size beforehand.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <mutex>
 #include <unordered_set>
 #include <utility>
 
@@ -143,17 +143,54 @@ class TileAnsCompressJob : private TileAnsCompression {
   void take_complete(Output& output, const std::string& job_hash) {
     const PartialFolder& partial = output.partial();
     using Found = PartialFolder::Found;
-    const Found found = partial.compare_with(job_hash);
-    if (found != Found::kSameJob) {
-      refuse(name_of(partial.path()) + " holds a complete output, but " +
-             (found == Found::kOtherJob  ? "of another job"
-              : found == Found::kChanged ? "files in it were added, removed or changed since"
-                                         : "this file system does not remember of what job") +
+    std::string what;
+    switch (partial.compare_with(job_hash)) {
+      case Found::kSameJob:
+        break;
+      case Found::kOtherJob:
+        what = "of another job";
+        break;
+      case Found::kChanged:
+        what = "files in it were added, removed or changed since";
+        break;
+      case Found::kUnknown:
+        what = complete_differs_from_source(output);
+        break;
+    }
+    if (!what.empty()) {
+      refuse(name_of(partial.path()) + " holds a complete output, but " + what +
              ": rename it yourself, or make it anew with --no-resume");
     }
     report_.only_renamed = true;
     for (const fs::directory_entry& entry : fs::directory_iterator(partial.path()))
       report_.output_bytes += entry.file_size();
+  }
+
+  /// Where the file system does not remember what job it is of. A clause; empty: it is of this one.
+  std::string complete_differs_from_source(const Output& output) const try {
+    const fs::path folder = output.file(record_name_).parent_path();
+    const auto is_same = [&](const std::string& name, const std::optional<std::string>& content) {
+      return content && model::read_whole_file(folder / name, content->size()) == *content;
+    };
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      if (!entry.is_regular_file() || entry.is_symlink()) return in_quotes(name) + " does not belong to it";
+      if (std::ranges::count(file_names_, name) || name == record_name_ || name == index_name_) continue;
+      if (name == kConfigName && is_same(name, config_)) continue;
+      if (name == kGenerationConfigName && is_same(name, generation_config_)) continue;
+      return in_quotes(name) + " does not belong to it";
+    }
+    if (!record_begins_like(output.file(record_name_), make_record())) return "it is of another job";
+    VerifyOptions check;
+    check.path = file_names_.size() == 1 && !index_name_ ? folder / file_names_[0] : folder;
+    check.source = options_.source;
+    check.num_threads = options_.num_threads;
+    const VerifyReport found = verify_tile_ans(check);
+    if (found.ok()) return {};
+    const VerifyFailure& first = found.failures.front();
+    return in_quotes(first.unit.empty() ? first.tensor : first.unit) + " in it is not as in the source";
+  } catch (const Error& error) {
+    return std::string("it is damaged (") + error.what() + ")";
   }
 
   // ---- writing

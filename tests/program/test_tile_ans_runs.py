@@ -98,6 +98,31 @@ class Runs(TileAnsCase):
         self.compressed(self.source, self.out)
         self.assertEqual(support.read_tree(self.out), want)
 
+    def test_all_but_the_rename_was_done(self):
+        """Also where the file system does not remember of what job it is: then it is compared with the source."""
+        want = self.unbroken()
+        for forgets, spoil in ((False, None), (True, None), (True, "tensor"), (True, "file")):
+            with self.subTest(forgets=forgets, spoil=spoil):
+                self.assertEqual(self.broken(f"unlink|{JOURNAL}|1|killafter").returncode, -signal.SIGKILL)
+                if forgets:
+                    os.removexattr(self.partial, "user.weightpress.complete")
+                path = self.partial / "model-00002-of-00002.safetensors"
+                if spoil == "tensor":
+                    content = bytearray(path.read_bytes())
+                    content[len(content) // 2] ^= 1
+                    path.write_bytes(content)
+                elif spoil == "file":
+                    (self.partial / "more.txt").write_text("x")
+                done = self.compress(self.source, self.out)
+                if spoil:
+                    self.assert_fails(done, IMPOSSIBLE, "not as in the source" if spoil == "tensor" else "more.txt", "--no-resume")
+                    self.compressed(self.source, self.out, "--no-resume")
+                else:
+                    self.assert_done(done)
+                    self.assertIn("everything but the last step", done.stderr)
+                self.assertEqual(support.read_tree(self.out), want)
+                self.remove_out()
+
     def test_another_job_is_refused(self):
         self.assertEqual(self.broken('write|00002-of-00002.safetensors|14|kill').returncode, -signal.SIGKILL)
         before = support.read_tree(self.partial)
