@@ -70,15 +70,9 @@ class TileAnsTileDecoder {
     }
     __syncwarp();
 
-    std::uint32_t at = (count - 1) / kStates * kStates;
-    if (at + kStates != count) {
-      group<false>(first, at, count);
-    } else {
-      group<true>(first, at, count);
-    }
-    while (at != 0) {
-      at -= kStates;
-      group<true>(first, at, count);
+    for (std::uint32_t at = (count - 1) / kStates * kStates;; at -= kStates) {
+      group(first, at, count);
+      if (at == 0) break;
     }
 
     bool is_good = true;
@@ -131,18 +125,17 @@ class TileAnsTileDecoder {
     return __all_sync(kWholeWarp, states_[lane] == tile_ans::kMinState) ? 0 : Status::kBadEnd;
   }
 
-  /// The 32 elements from `at` on; kFull: all are there, else those below count.
-  template <bool kFull>
+  /// The 32 elements from `at` on that are below count.
   __device__ void group(std::uint64_t first, std::uint32_t at, std::uint32_t count) {
     const std::uint32_t index = at + thread();
-    const bool is_there = kFull || index < count;
+    const bool is_there = index < count;
     Element element = 0;
 #pragma unroll
     for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
       if (code(lane) != 0) continue;
       std::uint32_t symbol = 0;
       if (!is_raw(lane)) {
-        symbol = decode_symbols<kFull>(lane, is_there);
+        symbol = decode_symbols(lane, is_there);
       } else if (is_there) {
         symbol = reinterpret_cast<const std::uint8_t*>(words(lane) + begin_[lane])[index];
       }
@@ -157,7 +150,6 @@ class TileAnsTileDecoder {
   // *
   // ((x >> bits) + 1) <= 2^31, and below 2^15 a word is added, which makes it less than 2^31 and, from 2^3
   // on, at least 2^19.
-  template <bool kFull>
   __device__ std::uint32_t decode_symbols(std::uint32_t lane, bool is_there) {
     const char* const table = tables_ + p_.lanes[lane].table * Kernel::table_bytes(p_.probability_bits);
     const std::uint32_t state = states_[lane];

@@ -32,8 +32,8 @@ class TileAnsTileEncoder {
   using Entry = TileAnsEncodeEntry;
   using Element = typename TileAnsElement<kLanes>::Type;
   static constexpr std::uint32_t kStates = tile_ans::kNumStates;
-  // Elements of eight bytes take two registers each.
-  static constexpr std::uint32_t kItems = kLanes < 8 ? Kernel::kItems : Kernel::kItems / 2;
+  // Large elements have more of them under way, and more to do for each.
+  static constexpr std::uint32_t kItems = kLanes <= 2 ? Kernel::kItems : Kernel::kItems * 2 / kLanes;
   static constexpr std::uint32_t kStepElements = kItems * kStates;
   static_assert(kStepElements <= Kernel::kStepWords);
 
@@ -61,24 +61,25 @@ class TileAnsTileEncoder {
     return (p.raw_lanes >> lane & 1) != 0;
   }
 
-  /// Goes on to the end of the tile; kCollect: or until a lane's room might be too small for the next step.
-  /// kRaw: writes the streams of raw lanes.
-  template <bool kCollect, bool kRaw>
-  __device__ void run() {
+  /// Goes on to the end of the tile; if it collects words: or until a lane's room might be too small for the
+  /// next step. with_raw: writes the streams of raw lanes. Not templates: code of four element sizes is long
+  /// enough.
+  __device__ void run(bool collects, bool with_raw) {
+    const std::uint32_t raw_lanes = with_raw ? p_.raw_lanes : 0;
     while (at_ < count_) {
-      if (kCollect && !has_room()) return;
+      if (collects && !has_room()) return;
       Element items[kItems];
       const Element* const from = elements_ + at_ + thread();
-      if (count_ - at_ >= kStepElements) {
+      if (kItems > 1 && count_ - at_ >= kStepElements) {
 #pragma unroll
         for (std::uint32_t i = 0; i < kItems; ++i) items[i] = from[i * kStates];
 #pragma unroll
         for (std::uint32_t i = 0; i < kItems; ++i)
-          group<kCollect, kRaw, true>(items[i], at_ + i * kStates + thread());
+          group<true>(items[i], at_ + i * kStates + thread(), collects, raw_lanes);
         at_ += kStepElements;
       } else {
         const std::uint32_t index = at_ + thread();
-        group<kCollect, kRaw, false>(index < count_ ? *from : Element{0}, index);
+        group<false>(index < count_ ? *from : Element{0}, index, collects, raw_lanes);
         at_ = count_ - at_ > kStates ? at_ + kStates : count_;
       }
     }
@@ -114,12 +115,14 @@ class TileAnsTileEncoder {
     for (std::uint32_t lane = 0; lane < kLanes; ++lane)
       if (is_coded(p_, lane)) states_out(lane)[thread()] = states_[lane];
   }
-  /// at: of the element that the stored states are before. Words collect from the room's begin on.
-  __device__ void go_back(std::uint32_t at) {
+  /// To an element, with the states before it, which were stored. False: it is the end, and nothing is done.
+  __device__ bool go_back(std::uint32_t at) {
+    if (at >= count_) return false;
     at_ = at;
 #pragma unroll
     for (std::uint32_t lane = 0; lane < kLanes; ++lane)
       if (is_coded(p_, lane)) states_[lane] = states_out(lane)[thread()];
+    return true;
   }
   __device__ void empty_room() {
 #pragma unroll
@@ -147,8 +150,8 @@ class TileAnsTileEncoder {
   }
 
   /// A group of 32 symbols of every lane. kFull: all are there; else those with index < count_.
-  template <bool kCollect, bool kRaw, bool kFull>
-  __device__ void group(Element element, std::uint32_t index) {
+  template <bool kFull>
+  __device__ void group(Element element, std::uint32_t index, bool collects, std::uint32_t raw_lanes) {
     const bool is_there = kFull || index < count_;
     const std::uint32_t below = (1u << thread()) - 1;
     const std::uint32_t renormalise_shift = tile_ans::kStateBits - p_.probability_bits;
@@ -156,7 +159,8 @@ class TileAnsTileEncoder {
     for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
       const std::uint32_t symbol = static_cast<std::uint32_t>(element >> (8 * lane)) & 0xFF;
       if (!is_coded(p_, lane)) {
-        if (kRaw && is_there && is_raw(p_, lane)) raw_bytes(lane)[index] = static_cast<std::uint8_t>(symbol);
+        if (is_there && (raw_lanes >> lane & 1) != 0)
+          raw_bytes(lane)[index] = static_cast<std::uint8_t>(symbol);
         continue;
       }
       const std::uint32_t table = static_cast<std::uint32_t>(__popc(p_.coded_lanes & ((1u << lane) - 1)));
@@ -166,7 +170,7 @@ class TileAnsTileEncoder {
       const bool moves = is_there && x >= frequency << renormalise_shift;
       const std::uint32_t moving = __ballot_sync(kWholeWarp, moves);
       if (moves) {
-        if (kCollect)
+        if (collects)
           words_[p_.lanes[lane].room_begin + num_words_[lane] +
                  static_cast<std::uint32_t>(__popc(moving & below))] = static_cast<std::uint16_t>(x);
         x >>= tile_ans::kWordBits;
@@ -237,33 +241,39 @@ class TileAnsSlabEncoder {
     const std::uint64_t tile = std::uint64_t{batch} * Kernel::kTilesOfBatch + warp();
     const bool is_there = tile < p_.num_tiles;
     TileEncoder encoder(p_, tables_, words_, tile, is_there ? tile_elements(p_, tile) : 0);
-    encoder.template run<true, true>();
-    const std::uint32_t collected_to = encoder.at();
-    const bool is_all = encoder.is_done();
-    note_counts(storage_.collected, encoder);
-    if (is_there) {
-      encoder.store_states();
-      if (!is_all) encoder.template run<false, true>();
-      encoder.finish_counting();
-      encoder.finish_raw();
-    }
-    note_counts(storage_.counts, encoder);
-    learn_places(batch);  // every warp
-    if (!is_there) return;
-
-    if (thread() < kLanes && TileEncoder::is_coded(p_, thread()))
-      storage_.places[thread()][warp()] = storage_.before[thread()] + of_lower_warps(thread());
-    __syncwarp();
-    write();
-    if (is_all) return;
-    encoder.go_back(collected_to);
-    do {
+    // A loop with one run() in it, since its code is long: first to where the room is full, then, counting,
+    // to the end of the tile; when the place is known, room by room from where the first was full.
+    std::uint32_t collected_to = 0;
+    bool collects = true, has_place = false;
+    for (;;) {
+      encoder.run(collects, !has_place);
+      if (collects) {
+        note_counts(storage_.collected, encoder);
+        if (is_there && (!has_place || encoder.is_done())) encoder.store_states();
+      }
+      if (!has_place) {
+        if (collects) collected_to = encoder.at();
+        collects = encoder.is_done();
+        if (!collects) continue;
+        if (is_there) {
+          encoder.finish_counting();
+          encoder.finish_raw();
+        }
+        note_counts(storage_.counts, encoder);
+        learn_places(batch);  // every warp
+        if (!is_there) return;
+        if (thread() < kLanes && TileEncoder::is_coded(p_, thread()))
+          storage_.places[thread()][warp()] = storage_.before[thread()] + of_lower_warps(thread());
+        __syncwarp();
+        has_place = true;
+        write();
+        if (!encoder.go_back(collected_to)) return;
+      } else {
+        write();
+        if (encoder.is_done()) return;
+      }
       encoder.empty_room();
-      encoder.template run<true, false>();
-      note_counts(storage_.collected, encoder);
-      write();
-    } while (!encoder.is_done());
-    encoder.store_states();
+    }
   }
 
   __device__ void note_counts(std::uint32_t (&counts)[tile_ans::kMaxLanes][TileAnsEncodeStorage::kWarps],
@@ -369,7 +379,7 @@ __device__ void count_tile_ans_words(const typename Kernel::Parameters& paramete
        tile < parameters.num_tiles; tile += stride) {
     TileAnsTileEncoder<Kernel, kLanes> encoder(parameters, tables, nullptr, tile,
                                                tile_elements(parameters, tile));
-    encoder.template run<false, false>();
+    encoder.run(false, false);
     encoder.finish_counting();
   }
 }

@@ -74,8 +74,8 @@ struct TileAnsEncodeKernel {
   static constexpr const char* kEntry = "wp_tile_ans_encode";
 
   static constexpr std::uint32_t kThreads = 256;
-  static constexpr std::uint32_t kMinBlocksOfMultiprocessor = 2;
-  static constexpr std::uint32_t kMaxRegisters = 128;
+  static constexpr std::uint32_t kMinBlocksOfMultiprocessor = 3;
+  static constexpr std::uint32_t kMaxRegisters = 80;
   static constexpr std::uint32_t kMaxStaticSharedBytes = 2 * 1024;
 
   static constexpr std::uint32_t kTilesOfBatch = kThreads / tile_ans::kNumStates;

@@ -34,18 +34,19 @@ void print(const std::string& name, const ptxvm::Counters& run) {
             << run.bank_factor() << ", lanes on an atomic address " << run.lanes_per_address() << "\n";
 }
 
-/// By kernel, of histogram, encoding and decoding in one slab.
-std::map<std::string, ptxvm::Counters> count_all(const tile_ans::Settings& settings, std::uint32_t ans_lanes,
+/// By kernel, of histogram, sizes, encoding and decoding in one slab. both_coded: the lower lane too, though
+/// it would be stored raw.
+std::map<std::string, ptxvm::Counters> count_all(std::uint64_t tile_elements, bool both_coded,
                                                  double& stored_a_weight) {
   EmulatedGpu emulated({{"CHECK", ""}, {"COUNT", "1"}});
-  std::map<std::string, ptxvm::Counters> runs;
   {
     GpuTileAnsStages stages(emulated.gpu(), emulated.kernels());
     const std::vector<std::uint16_t> weights = normal_weights(kNumWeights, 1);
     const auto* const begin = reinterpret_cast<const std::uint8_t*>(weights.data());
     const std::vector<std::uint8_t> bytes(begin, begin + 2 * kNumWeights);
-    const tile_ans::TensorPlan plan = plan_with(stages, bytes, 2, settings);
-    EXPECT_EQ(plan.num_ans_lanes(), ans_lanes);
+    tile_ans::TensorPlan plan = plan_with(stages, bytes, 2, {.tile_elements = tile_elements});
+    EXPECT_EQ(plan.num_ans_lanes(), 1u);
+    if (both_coded) plan.lanes[0].mode = tile_ans::LaneMode::kAns;
     const TileAnsBuffers made = encode_with(stages, bytes, plan);
     stored_a_weight = static_cast<double>(2 * made.payload.size() + 4 * made.states.size()) /
                       static_cast<double>(kNumWeights);
@@ -53,9 +54,11 @@ std::map<std::string, ptxvm::Counters> count_all(const tile_ans::Settings& setti
     EXPECT_TRUE(decoded.ok());
     EXPECT_TRUE(decoded.bytes == bytes);
   }
+  std::map<std::string, ptxvm::Counters> runs;
   for (const EmulatedGpu::KernelRun& run : emulated.end()) runs[run.name] += run.counters;
+  std::cout << "tiles of " << tile_elements << (both_coded ? ", both lanes coded: " : ": ") << stored_a_weight
+            << " bytes a weight stored\n";
   for (const auto& [name, run] : runs) print(name, run);
-  std::cout << "stored: " << stored_a_weight << " bytes a weight\n";
   return runs;
 }
 
@@ -63,15 +66,41 @@ TEST(GpuTileAnsCounters, NormalWeights) {
   if (embedded_images().empty()) GTEST_SKIP() << why_no_kernels();
   for (const std::uint64_t tile : {4096u, 8192u}) {
     double stored = 0;
-    auto runs = count_all({.tile_elements = tile}, 1, stored);
-    ASSERT_TRUE(runs.contains("wp_tile_ans_histogram") && runs.contains("wp_tile_ans_encode") &&
-                runs.contains("wp_tile_ans_decode"));
-    const ptxvm::Counters& encoding = runs["wp_tile_ans_encode"];
-    ptxvm::Counters compression = runs["wp_tile_ans_histogram"];
+    auto runs = count_all(tile, false, stored);
+    ASSERT_EQ(runs.size(), 4u);
+    const ptxvm::Counters &histogram = runs["wp_tile_ans_histogram"], &sizes = runs["wp_tile_ans_sizes"],
+                          &encoding = runs["wp_tile_ans_encode"], &decoding = runs["wp_tile_ans_decode"];
+    ptxvm::Counters compression = histogram;
     compression += encoding;
     print("histogram and encode", compression);
     EXPECT_GT(bytes_a_weight(compression), 4 + stored) << "it cannot be less: were the counters on?";
-    EXPECT_LE(bytes_a_weight(compression), 7);
+    EXPECT_LE(bytes_a_weight(compression), 5.7);
+    EXPECT_LE(a_weight(compression.lane_instructions), 75);
+    EXPECT_LE(bytes_a_weight(sizes), 2.2);
+    EXPECT_LE(a_weight(sizes.lane_instructions), 40);
+    EXPECT_GT(bytes_a_weight(decoding), 2 + stored);
+    EXPECT_LE(bytes_a_weight(decoding), 3.7);
+    EXPECT_LE(a_weight(decoding.lane_instructions), 80);
+    EXPECT_LE(histogram.bank_factor(), 1.2);
+    EXPECT_LE(encoding.bank_factor(), 1.7);
+    EXPECT_LE(decoding.bank_factor(), 2.2);
+    for (const ptxvm::Counters* run : {&histogram, &encoding, &decoding})
+      EXPECT_LE(run->lanes_per_address(), 1.1);
+  }
+}
+
+// Streams that shared memory does not hold are encoded from where it was full a second time, and only from
+// there on are elements read again.
+TEST(GpuTileAnsCounters, WhatDoesNotFitIsReadAgain) {
+  if (embedded_images().empty()) GTEST_SKIP() << why_no_kernels();
+  for (const auto& [tile, limit] : {std::pair{4096u, 6.3}, {8192u, 7.0}}) {
+    double stored = 0;
+    auto runs = count_all(tile, true, stored);
+    ptxvm::Counters compression = runs["wp_tile_ans_histogram"];
+    compression += runs["wp_tile_ans_encode"];
+    print("histogram and encode", compression);
+    EXPECT_GT(bytes_a_weight(compression), 4 + stored);
+    EXPECT_LE(bytes_a_weight(compression), limit);
   }
 }
 
