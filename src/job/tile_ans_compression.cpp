@@ -91,6 +91,12 @@ std::vector<model::TensorSpec> specs_of(const std::string& tensor, const Planned
 
 }  // namespace
 
+void check_tile_ans_device(std::string_view device) {
+  if (device == "auto" || device == "cpu") return;
+  throw Error(device.starts_with("cuda") ? ErrorCode::kDeviceFailed : ErrorCode::kUsage,
+              "--device " + in_quotes(device) + ": Tile-ANS runs on the CPU: choose --device cpu or auto");
+}
+
 void check_tile_ans_options(const CompressOptions& options) {
   if (options.format == Format::kDf11) {
     if (options.tile_ans == TileAnsOptions()) return;
@@ -111,11 +117,7 @@ void check_tile_ans_options(const CompressOptions& options) {
                                        " is no dtype that Tile-ANS holds: they are named as in headers, e.g. "
                                        "BF16,F32,F8_E4M3,I8");
   }
-  if (options.device != "auto" && options.device != "cpu") {
-    throw Error(
-        options.device.starts_with("cuda") ? ErrorCode::kDeviceFailed : ErrorCode::kUsage,
-        "--device " + in_quotes(options.device) + ": Tile-ANS runs on the CPU: choose --device cpu or auto");
-  }
+  check_tile_ans_device(options.device);
 }
 
 TileAnsCompression::TileAnsCompression(const CompressOptions& options)
@@ -168,7 +170,7 @@ void TileAnsCompression::choose_tensors() {
 void TileAnsCompression::settle(bool writes) {
   plan_memory_use(writes);
   report_.device = "cpu";
-  report_.why_device = options_.device == "cpu" ? "it was given" : "Tile-ANS runs on the CPU";
+  report_.why_device = options_.device == "cpu" ? "it was asked for" : kWhyTileAnsDevice;
   if (writes && options_.verify) report_.verifier = "host decoder";
   report_.num_threads = num_threads_;
   report_.source_bytes = checkpoint_.total_bytes();

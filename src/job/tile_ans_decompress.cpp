@@ -41,6 +41,7 @@ class TileAnsDecompressJob {
 
   DecompressReport run() {
     const auto start = std::chrono::steady_clock::now();
+    check_tile_ans_device(options_.device);
     const fs::path path = resolve_output(options_.output);
     const bool is_file = path.native().ends_with(kFileSuffix);
     if (!survey_.broken.empty()) throw Error(survey_.broken.front());
@@ -162,6 +163,9 @@ class TileAnsDecompressJob {
     report_.num_units = survey_.containers.size();
     report_.notes = plan_.notes;
     report_.source_bytes = checkpoint_.total_bytes();
+    report_.device = "cpu";
+    report_.why_device = options_.device == "cpu" ? "it was asked for" : kWhyTileAnsDevice;
+    report_.decoder = "host decoder";
     report_.num_threads = num_threads_;
     progress_.num_units = survey_.containers.size();
     for (const StoredTileAns& stored : survey_.containers) progress_.total_bytes += stored.size_bytes();

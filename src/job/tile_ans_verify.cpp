@@ -53,6 +53,10 @@ class TileAnsVerifyJob {
     for (const model::File& file : output_.files()) file.check_unchanged();
     if (source_)
       for (const model::File& file : source_->files()) file.check_unchanged();
+    report_.engine = VerifyEngine::kCpu;
+    report_.device = "cpu";
+    report_.why_device = options_.device == "cpu" ? "it was asked for" : kWhyTileAnsDevice;
+    report_.verifier = "host decoder";
     report_.num_threads = num_threads_;
     report_.peak_memory_bytes = peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -61,11 +65,12 @@ class TileAnsVerifyJob {
 
  private:
   void settle_level() {
-    if (options_.engine != VerifyEngine::kCpu || options_.kernel) {
+    if (options_.engine == VerifyEngine::kOfficial || options_.kernel) {
       throw Error(ErrorCode::kUsage, printable(options_.path.native()) +
                                          " is Tile-ANS, for which there is no official kernel: leave out "
                                          "--engine and --kernel");
     }
+    check_tile_ans_device(options_.engine == VerifyEngine::kCuda ? "cuda" : options_.device);
     report_.level = options_.level;
     if (report_.level == VerifyLevel::kDefault)
       report_.level = options_.source ? VerifyLevel::kFull : VerifyLevel::kStructure;
