@@ -51,9 +51,11 @@ std::optional<PipelineMemory> plan_pipeline_memory(const PipelineMemoryRequest& 
   }
   // Shorter units go two by two all the same, in the same memory.
   PipelineMemory memory;
-  const std::uint64_t resident =
+  std::uint64_t resident =
       usable_bytes / (2 * (2 + (outputs ? 4 : 2) + 1)) / kSegmentWeights * kSegmentWeights;
-  if (resident > 0 && 2 * (slot_bytes(resident) + encoding_bytes(resident, outputs)) <= usable_bytes) {
+  while (resident > 0 && 2 * (slot_bytes(resident) + encoding_bytes(resident, outputs)) > usable_bytes)
+    resident -= kSegmentWeights;
+  if (resident > 0) {
     memory.resident_weights = resident;
     memory.num_slots = std::min<std::uint64_t>(2, most_slots);
     memory.num_encodings = 2;
