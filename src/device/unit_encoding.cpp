@@ -142,6 +142,8 @@ void UnitEncoding::encode(const Part& part, bool verifies) {
   encode.d_positions = d_positions_.get(gpu_, 4 * (num_chunks + 1));
   encode.num_positions = part.is_last ? num_opened_ : num_chunks + 1;
   encode.d_status = d_returned() + offsetof(Returned, status);
+  // Where the weights are not those that were counted, some are not written.
+  streams_.compute.fill(encode.d_positions, 0, 4 * (num_chunks + 1));
   if (part.is_last) {
     streams_.compute.fill(encode.d_gaps + coded_gaps, 0, gaps_bytes - coded_gaps + kBytesBeyondEnd);
     streams_.compute.fill(encode.d_encoded_exponent + stream_bytes, 0, kBytesBeyondEnd);
