@@ -1,4 +1,6 @@
-// Verifies a DF11 output, of any maker: that it is sound in itself, and that it holds a source.
+// Verifies a DF11 or Tile-ANS output, of any maker: that it is sound in itself, and that it holds a source.
+//
+// With Tile-ANS a unit is a container, a chunk a tile, a weight an element.
 //
 // Options have the names of the program's (docs/cli.md).
 #pragma once

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "host/host_stages.h"
+#include "host/tile_ans_stages.h"
 #include "job/free_memory.h"
 #include "job/model_plan.h"
 #include "job/process_memory.h"
@@ -25,6 +26,9 @@ namespace fs = std::filesystem;
 using model::in_quotes;
 using model::printable;
 using tile_ans::Buffer;
+
+// With the longest of what follows it, "._entropack.buffers.decode_tables", a name must still be readable.
+constexpr std::size_t kMaxTensorNameBytes = model::kMaxNameBytes - 64;
 
 tile_ans::Settings settings_of(const TileAnsOptions& options) {
   return {options.tile_elements, options.probability_bits, options.raw_lane_threshold};
@@ -125,10 +129,7 @@ TileAnsCompression::TileAnsCompression(const CompressOptions& options)
       settings_(settings_of(options.tile_ans)),
       checkpoint_(model::Checkpoint::open(options.source)),
       source_is_folder_(fs::is_directory(options.source)) {
-  if (holds_tile_ans(checkpoint_)) {
-    throw Error(ErrorCode::kUsage, printable(options.source.native()) +
-                                       ": is Tile-ANS-compressed already: give the original model");
-  }
+  refuse_containers();
   index_name_ = find_index_name(options.source);
   if (source_is_folder_ || index_name_) {
     config_ = read_beside_source(checkpoint_, kConfigName);
@@ -139,6 +140,18 @@ TileAnsCompression::TileAnsCompression(const CompressOptions& options)
     by_file_[checkpoint_.tensors()[t].file_index].push_back(t);
   for (const model::File& file : checkpoint_.files()) file_names_.push_back(file.path().filename().string());
   choose_tensors();
+}
+
+/// Whatever has the name of a part of a container would be taken for one.
+void TileAnsCompression::refuse_containers() const {
+  for (const model::SourceTensor& tensor : checkpoint_.tensors()) {
+    if (tensor.name.find(model::kTileAnsPrefix) == tensor.name.npos) continue;
+    throw Error(ErrorDetails{.code = ErrorCode::kUsage,
+                             .message = printable(checkpoint_.files()[tensor.file_index].path().native()) +
+                                        ": is Tile-ANS-compressed already (it holds " +
+                                        in_quotes(tensor.name) + "): give the original model",
+                             .tensor = tensor.name});
+  }
 }
 
 void TileAnsCompression::choose_tensors() {
@@ -156,8 +169,9 @@ void TileAnsCompression::choose_tensors() {
     any_named = true;
     if (std::ranges::any_of(exclude, matches)) continue;
     if (!dtypes.empty() && !std::ranges::count(dtypes, tensor.dtype)) continue;
-    is_candidate_[t] = model::is_tile_ans_dtype(tensor.dtype) && !tensor.shape.empty() &&
-                       tensor.size_bytes != 0 && tensor.num_elements() <= tile_ans::kMaxElements &&
+    is_candidate_[t] = tensor.name.size() <= kMaxTensorNameBytes && model::is_tile_ans_dtype(tensor.dtype) &&
+                       !tensor.shape.empty() && tensor.size_bytes != 0 &&
+                       tensor.num_elements() <= tile_ans::kMaxElements &&
                        least_stored_bytes(settings_, tensor) < tensor.size_bytes;
   }
   if (!include.empty() && !any_named) {
@@ -252,6 +266,8 @@ std::optional<PlannedTileAns> TileAnsCompression::plan_tensor(std::size_t index)
     take_over();
     return planned;
   }
+  ++(compressor_->is_one_slab(layout_before_plan(settings_, tensor)) ? report_.memory.units_held
+                                                                     : report_.memory.units_streamed);
   auto planned = compressor_->plan(index, on_slab());
   if (journal_ != nullptr)
     journal_->append(planned ? planned_tile_ans_line(tensor.name, *planned)
@@ -298,11 +314,12 @@ void TileAnsCompression::lay_out(PlannedFile& file, const std::string& metadata_
                 "the file " + in_quotes(file.name) + " cannot be made: " + layout.error().message);
   }
   file.layout = std::move(*layout);
-  if (file.layout.header.size() - 8 > model::kMaxHeaderBytes) {
+  if (file.layout.header.size() - 8 > model::kMaxHeaderBytes || file.specs.size() > model::kMaxTensors) {
     throw Error(ErrorCode::kUnitTooLarge,
                 "the file " + in_quotes(file.name) + " would need a header of more than " +
-                    std::to_string(model::kMaxHeaderBytes) +
-                    " bytes, which no reader takes: choose fewer tensors (--include, --exclude)");
+                    std::to_string(model::kMaxHeaderBytes) + " bytes or " +
+                    std::to_string(model::kMaxTensors) +
+                    " tensors, which no reader takes: choose fewer tensors (--include, --exclude)");
   }
   file.offsets_bytes.resize(file.specs.size());
   for (const model::TensorPlacement& placement : file.layout.tensors)

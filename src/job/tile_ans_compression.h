@@ -11,7 +11,7 @@
 
 #include <weightpress/compress.h>
 
-#include "host/tile_ans_stages.h"
+#include "format/tile_ans_stages.h"
 #include "job/journal.h"
 #include "job/stage_times.h"
 #include "job/tile_ans_journal.h"
@@ -76,8 +76,8 @@ class TileAnsCompression {
 
   int num_threads_ = 1;
   std::unique_ptr<TileAnsSlabMemory> memory_;
-  std::unique_ptr<host::HostTileAnsStages> stages_;
-  std::unique_ptr<host::HostTileAnsDecodeStage> decode_stage_;
+  std::unique_ptr<tile_ans::TileAnsStages> stages_;
+  std::unique_ptr<tile_ans::TileAnsDecodeStage> decode_stage_;
   std::unique_ptr<TileAnsTensorCompressor> compressor_;
 
   TileAnsPastRun past_;
@@ -90,6 +90,7 @@ class TileAnsCompression {
   CompressProgress progress_;
 
  private:
+  void refuse_containers() const;
   void choose_tensors();
   void plan_memory_use(bool writes);
   std::optional<PlannedTileAns> plan_tensor(std::size_t tensor);

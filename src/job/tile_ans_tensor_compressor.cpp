@@ -119,7 +119,7 @@ std::optional<PlannedTileAns> TileAnsTensorCompressor::plan(std::size_t tensor_i
   }
   // Whatever their words are, the rest may be too much.
   if (planned.stored_bytes() >= tensor.size_bytes) outputs.clear();
-  const bool is_whole = step >= num_tiles;
+  const bool is_whole = is_one_slab(layout);
   if (outputs.empty()) {
     on_slab(tensor.size_bytes);
   } else {

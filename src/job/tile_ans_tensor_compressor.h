@@ -61,6 +61,9 @@ class TileAnsTensorCompressor {
                           const Options& options)
       : source_(source), stages_(stages), decode_stage_(decode_stage), memory_(memory), options_(options) {}
 
+  /// Whether such a tensor is in memory as a whole while it is worked on.
+  bool is_one_slab(const tile_ans::Layout& layout) const { return slab_tiles(layout) >= layout.num_tiles(); }
+
   /// Counts a tensor that Tile-ANS can hold: one of its dtypes, with elements and dimensions. Nothing: it
   /// would not shrink. on_slab gets twice the tensor's bytes. Throws kSourceChanged, and what reading does.
   std::optional<PlannedTileAns> plan(std::size_t tensor, const OnSlab& on_slab);

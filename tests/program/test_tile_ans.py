@@ -293,6 +293,17 @@ class Refusals(TileAnsCase):
         self.assert_fails(self.compress(self.out, again), IMPOSSIBLE, "already", out_absent=False)
         self.assertFalse(again.exists())
 
+    def test_names_at_the_border(self):
+        """A source with a name like a part of a container is none; the longest names leave room for what follows them."""
+        odd = self.file_of({"a": tensor("BF16", 9000, 1), f"x{PREFIX}buffers.payload": ("U16", [1], b"ab")}, "odd.safetensors")
+        self.assert_fails(self.compress(odd, self.out), IMPOSSIBLE, "already", "buffers.payload")
+        names = {length: "n" * length for length in (4032, 4033, 4096)}
+        long = self.file_of({name: tensor("BF16", 9000, 1) for name in names.values()}, "long.safetensors")
+        self.compressed(long, self.out)
+        stored, _ = files.read_file(self.out)
+        self.assertEqual([length for length, name in names.items() if name in stored], [4033, 4096])
+        self.assert_comes_back(self.out, long)
+
     def test_outputs_that_are_there(self):
         self.compressed(self.source, self.out)
         before = self.out.read_bytes()
