@@ -185,6 +185,31 @@ class Faults(TileAnsCase):
             got |= files.read_file(path)[0]
         self.assertEqual(got, self.tensors)
 
+    def test_raw_containers(self):
+        """Of any dtype that has a name in PyTorch; the package itself makes them on request."""
+        data = np.arange(6, dtype="<f8").tobytes()
+        header = {"buffer_names": ["data"], "compress_method": "raw", "dtype": "float64", "header": {"compress_method": "raw"},
+                  "shape": [2, 3]}
+        good = {f"d{PREFIX}header": ("U8", [0], b""), f"d{PREFIX}buffers.data": ("F64", [2, 3], data)}
+        self.source = self.file_of({"d": ("F64", [2, 3], data)})
+
+        def put(**changes):
+            text = json.dumps(header | changes).encode()
+            self.write({**good, f"d{PREFIX}header": ("U8", [len(text)], text)})
+
+        put()
+        self.assertEqual(self.judge(), "harmless")
+        for changes in ({"shape": [3, 2]}, {"dtype": "int64"}, {"dtype": "complex128"}, {"buffer_names": []}):
+            with self.subTest(changes=changes):
+                put(**changes)
+                self.assertEqual(self.judge(), "fault")
+        text = json.dumps(header).encode()
+        self.write({f"d{PREFIX}header": ("U8", [len(text)], text),
+                    f"d{PREFIX}buffers.data": ("F64", [2, 3], data[:-1] + b"\x41")})
+        done = run("verify", self.path, "--source", self.source, "--json")
+        self.assertEqual([(failure["unit"], failure["kind"]) for failure in json.loads(done.stdout)["failures"]], [("d", "weight")])
+        self.assertIn("byte 47", done.stdout)
+
     def test_names_that_collide(self):
         self.write({**self.stored, "a": self.tensors["a"]})
         done = run("decompress", self.path, "-o", self.work / "x.safetensors")
