@@ -65,8 +65,8 @@ class ChunkDecoder {
       : p_(parameters), s_(storage), chunk_(parameters.first_chunk + blockIdx.x) {
     last_chunk_ = (p_.stream_bytes - 1) / df11::kChunkBytes;
     const auto* const positions = reinterpret_cast<const std::uint32_t*>(p_.d_positions) + blockIdx.x;
-    slab_weight_ = static_cast<std::uint32_t>(p_.first_weight);
     first_weight_ = positions[0];
+    slab_offset_ = first_weight_ - p_.first_weight;
     end_weight_ = positions[1];
     if (chunk_ == last_chunk_) {
       last_bytes_ = static_cast<std::uint32_t>(p_.stream_bytes - chunk_ * df11::kChunkBytes);
@@ -385,7 +385,7 @@ class ChunkDecoder {
   // ---- output
 
   /// From the first weight of the chunk back to a border of eight in the output.
-  __device__ std::uint32_t phase() const { return (first_weight_ - slab_weight_) % kOutputWeights; }
+  __device__ std::uint32_t phase() const { return slab_offset_ % kOutputWeights; }
 
   /// From slots to exponents without holes, from phase() on. All threads.
   __device__ void close_up(std::uint32_t place, std::uint32_t count) {
@@ -435,7 +435,7 @@ class ChunkDecoder {
   __device__ bool join(std::uint32_t num_weights, Sums& sums) const {
     // Index 0 is a border of eight in the output.
     const std::uint32_t begin = phase(), end = begin + num_weights;
-    const std::uint64_t base = first_weight_ - slab_weight_ - begin;
+    const std::uint64_t base = slab_offset_ - begin;
     const auto* const sign_mantissa = reinterpret_cast<const std::uint8_t*>(p_.d_sign_mantissa) + base;
     const auto* const source = reinterpret_cast<const std::uint16_t*>(p_.d_source) + base;
     auto* const weights = reinterpret_cast<std::uint16_t*>(p_.d_weights) + base;
@@ -564,7 +564,8 @@ class ChunkDecoder {
   Storage& s_;
   const std::uint64_t chunk_;  // of the unit
   std::uint64_t last_chunk_;
-  std::uint32_t slab_weight_, first_weight_, end_weight_;  // of the unit
+  std::uint32_t first_weight_, end_weight_;  // of the unit
+  std::uint32_t slab_offset_;                // of first_weight_ in the slab
   std::uint32_t last_bytes_ = 0;      // of the stream in this chunk, if it is the unit's last
   std::uint32_t crossing_bytes_ = 0;  // of the stream beyond this chunk, if its last code goes on there
   std::uint32_t num_full_windows_;    // every code that starts in them is a weight's

@@ -211,7 +211,7 @@ struct DecodeKernel {
     std::uint64_t available_bytes = 0;
     std::uint64_t d_gaps = 0;  ///< aligned to 4
     /// Of what follows, in the unit: not above positions[0], and a multiple of 8 or just that.
-    std::uint64_t first_weight = 0;
+    std::uint32_t first_weight = 0;
     // From that weight on; 0: not there. Aligned to 16, sign_mantissa to 8. Without source and weights, only
     // lengths are checked.
     std::uint64_t d_sign_mantissa = 0, d_source = 0, d_weights = 0;

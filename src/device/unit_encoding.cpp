@@ -178,7 +178,7 @@ void UnitEncoding::read_back() {
   decode.available_bytes =
       part_.is_last ? layout.num_bytes - first_byte : decode.num_chunks * df11::kChunkBytes + kGroupBytes;
   decode.d_gaps = d_gaps_.get() + skipped_gaps_;
-  decode.first_weight = part_.first_weight;
+  decode.first_weight = static_cast<std::uint32_t>(part_.first_weight);
   decode.d_sign_mantissa = d_sign_mantissa_.get();
   decode.d_source = part_.d_weights;
   decode.d_result = d_returned() + offsetof(Returned, decoded);

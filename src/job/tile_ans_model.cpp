@@ -9,6 +9,7 @@
 #include "job/record_file.h"
 #include "job/size_option.h"
 #include "job/tile_ans_record.h"
+#include "model/df11_model.h"
 #include "model/safetensors_header.h"
 #include "model/text.h"
 
@@ -168,6 +169,8 @@ bool is_tile_ans_output(const fs::path& path) {
   try {
     const auto checkpoint = model::Checkpoint::open(path, model::Df11Policy::kAccept);
     if (holds_tile_ans(checkpoint)) return true;
+    const model::Df11Survey df11 = model::survey_df11_model(checkpoint);
+    if (!df11.model.units.empty() || !df11.broken.empty()) return false;  // whatever a record says
     const RecordFile record = find_record_file(checkpoint, path);
     return !record.path.empty() && record.is_of_these_files && is_tile_ans_record(record.path);
   } catch (const Error&) {

@@ -19,7 +19,7 @@ from support import bf16, compress, run, words
 from test_compress_command import CompressCase, small_tensors, unittest
 
 OPTIONS = ["source", "output", "format", "arch", "layout", "device", "threads", "fast", "luts", "strict-identity", "keep-unencodable",
-           "cast-to-bf16", "with-config", "hashes", "force", "resume", "ram", "vram"]
+           "cast-to-bf16", "with-config", "hashes", "force", "resume", "ram", "vram", "verifier"]
 
 
 class Report(CompressCase):
