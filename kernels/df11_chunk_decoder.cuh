@@ -566,7 +566,7 @@ class ChunkDecoder {
   std::uint64_t last_chunk_;
   std::uint32_t first_weight_, end_weight_;  // of the unit
   std::uint32_t slab_offset_;                // of first_weight_ in the slab
-  std::uint32_t last_bytes_ = 0;      // of the stream in this chunk, if it is the unit's last
+  std::uint32_t last_bytes_ = 0;             // of the stream in this chunk, if it is the unit's last
   std::uint32_t crossing_bytes_ = 0;  // of the stream beyond this chunk, if its last code goes on there
   std::uint32_t num_full_windows_;    // every code that starts in them is a weight's
   std::uint32_t num_tables_ = 0;
