@@ -358,12 +358,12 @@ TEST_F(GpuUnitTest, AVerdictThatSaysNo) {
 
 TEST_F(GpuUnitTest, SumsThatDiffer) {
   for (int bit = 0; bit < 64; bit += 9) {
-    script_.change_verdict = [&](Verdict& verdict) { verdict.source_sum ^= std::uint64_t{1} << bit; };
+    script_.change_verdict = [bit](Verdict& verdict) { verdict.source_sum ^= std::uint64_t{1} << bit; };
     expect_failure("not those that it was given");
   }
   for (std::size_t buffer = 0; buffer < 4; ++buffer)
     for (int bit = 0; bit < 32; bit += 5) {
-      script_.change_verdict = [&](Verdict& verdict) {
+      script_.change_verdict = [buffer, bit](Verdict& verdict) {
         verdict.output_sums[buffer] ^= std::uint32_t{1} << bit;
       };
       expect_failure("changed on its way out");
