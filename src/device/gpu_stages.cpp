@@ -15,16 +15,15 @@ std::uint64_t group_floor(std::uint64_t bit) {
   return bit / kGroupBits * kGroupBits;
 }
 
-/// What a kernel cannot have written: the memory or the GPU is broken.
-[[noreturn]] void throw_nonsense(const std::string& what) {
-  throw Error(ErrorCode::kDeviceFailed, "the GPU returned what none of its kernels writes: " + what);
-}
-
 constexpr std::uint8_t kEveryBit =
     0xFF;  // EncodeStatusWord::kOk and DecodeKernel::Result::kNone, byte by byte
 static_assert(EncodeStatusWord::kOk == ~std::uint64_t{0} && DecodeKernel::Result::kNone == ~std::uint64_t{0});
 
 }  // namespace
+
+void throw_nonsense(const std::string& what) {
+  throw Error(ErrorCode::kDeviceFailed, "the GPU returned what none of its kernels writes: " + what);
+}
 
 df11::StageStatus encode_status(std::uint64_t status_word, std::uint64_t num_segments) {
   if (status_word == EncodeStatusWord::kOk) return {};

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "device/df11_launches.h"
 #include "device/driver/gpu.h"
@@ -23,6 +24,10 @@ namespace weightpress::device {
 /// Segments of so many weights are a whole number of the encoder's tiles with the look into the next segment:
 /// none is nearly empty. The bytes do not depend on it.
 inline constexpr std::uint64_t kGpuSegmentWeights = 8 * EncodeKernel::kTileWeights - kGroupBits;
+
+/// Throws Error (kDeviceFailed) on what a kernel cannot have written: the memory or the GPU is broken. what:
+/// it.
+[[noreturn]] void throw_nonsense(const std::string& what);
 
 /// What the kernels' status words say; throws Error (kDeviceFailed) if no kernel can have written them.
 df11::StageStatus encode_status(std::uint64_t status_word, std::uint64_t num_segments);

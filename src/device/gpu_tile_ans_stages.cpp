@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/gpu_stages.h"
 #include "device/tile_ans_device_tables.h"
 
 namespace weightpress::device {
@@ -35,11 +36,6 @@ static_assert(is_number_of(TileAnsStatusWord::kSourceChanged, StageCode::kSource
               is_number_of(TileAnsStatusWord::kDiffers, StageCode::kDiffers));
 constexpr std::uint8_t kEveryBit = 0xFF;  // of TileAnsStatusWord::kOk, byte by byte
 static_assert(TileAnsStatusWord::kOk == ~std::uint64_t{0});
-
-/// What a kernel cannot have written: the memory or the GPU is broken.
-[[noreturn]] void throw_nonsense(const std::string& what) {
-  throw Error(ErrorCode::kDeviceFailed, "the GPU returned what none of its kernels writes: " + what);
-}
 
 StageStatus status_of(std::uint64_t word, const TileRange& tiles, std::uint32_t num_lanes,
                       std::uint32_t lowest_code, std::uint32_t highest_code) {

@@ -281,9 +281,8 @@ void UnitEncoding::list_outputs(std::uint64_t first_sign_mantissa) {
   }
   if (first_sign_mantissa < part_.first_weight || end_sign_mantissa_ < first_sign_mantissa ||
       end_sign_mantissa_ > part_.first_weight + part_.num_weights) {
-    throw Error(ErrorCode::kDeviceFailed,
-                "the GPU returned what none of its kernels writes: chunks of weights " +
-                    std::to_string(first_sign_mantissa) + " to " + std::to_string(end_sign_mantissa_));
+    throw_nonsense("chunks of weights " + std::to_string(first_sign_mantissa) + " to " +
+                   std::to_string(end_sign_mantissa_));
   }
   outputs_ = {
       {OutputBuffer::kOutputPositions, d_positions_.get(), first_position, end_position - first_position, 0},
