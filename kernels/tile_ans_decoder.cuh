@@ -38,6 +38,7 @@ class TileAnsTileDecoder {
     for (std::uint64_t tile = std::uint64_t{blockIdx.x} * Kernel::kTilesOfBlock + threadIdx.x / kStates;
          tile < parameters.num_tiles; tile += stride)
       decoder.decode(tile);
+    decoder.add_sum();
   }
 
  private:
@@ -85,6 +86,15 @@ class TileAnsTileDecoder {
     }
     if (__any_sync(kWholeWarp, differs_) && is_good && thread() == 0)
       report_fault(p_, tile, 0, Status::kDiffers);
+  }
+
+  __device__ void add_sum() const {
+    std::uint64_t sum = sum_;
+#pragma unroll
+    for (std::uint32_t distance = kStates / 2; distance > 0; distance /= 2)
+      sum += __shfl_xor_sync(kWholeWarp, sum, static_cast<int>(distance));
+    if (thread() == 0)
+      atomicAdd(device_pointer<unsigned long long>(p_.d_sum), static_cast<unsigned long long>(sum));
   }
 
   /// Sets begin_ and end_. Returns a code.
@@ -142,6 +152,7 @@ class TileAnsTileDecoder {
       element = static_cast<Element>(element | static_cast<Element>(symbol) << (8 * lane));
     }
     if (!is_there) return;
+    sum_ += element;
     if (p_.d_elements != 0) device_pointer<Element>(p_.d_elements)[first + index] = element;
     if (p_.d_source != 0) differs_ |= device_pointer<const Element>(p_.d_source)[first + index] != element;
   }
@@ -189,6 +200,7 @@ class TileAnsTileDecoder {
   std::uint16_t* const rings_;
   std::uint32_t codes_ = 0;
   bool differs_ = false;
+  std::uint64_t sum_ = 0;  // of the elements that this thread decoded
   // Of words: counted from d_words on.
   std::uint32_t begin_[kLanes], end_[kLanes], states_[kLanes];
   std::uint16_t under_way_[kLanes];

@@ -180,6 +180,9 @@ struct TileAnsDecodeKernel {
     // Aligned to the element's size; 0: not there.
     std::uint64_t d_source = 0, d_elements = 0;
     std::uint64_t d_status = 0;
+    /// In, out: the elements that were decoded are added, as numbers, modulo 2^64; those of tiles at fault
+    /// with any value.
+    std::uint64_t d_sum = 0;
     std::uint32_t num_lanes = 0, probability_bits = 0, num_tables = 0;
     std::uint32_t unused = 0;
     Lane lanes[tile_ans::kMaxLanes];

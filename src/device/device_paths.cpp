@@ -32,8 +32,6 @@ class OpenGpu final : public GpuPath {
   void use() override { gpu_.use(); }
   df11::Df11Stages& stages() override { return stages_; }
   df11::Df11DecodeStage& decode_stage() override { return stages_; }
-  tile_ans::TileAnsStages& tile_ans_stages() override { return of_tile_ans(); }
-  tile_ans::TileAnsDecodeStage& tile_ans_decode_stage() override { return of_tile_ans(); }
   std::uint64_t segment_weights() const override { return kGpuSegmentWeights; }
   std::unique_ptr<UnitPipeline> make_pipeline(const UnitPipelineSizes& sizes) override {
     gpu_.use();
@@ -47,17 +45,13 @@ class OpenGpu final : public GpuPath {
     gpu_.use();
     return std::make_unique<GpuSlabDecoder>(gpu_, kernels_);
   }
+  std::unique_ptr<TileAnsBackEnd> make_tile_ans_back_end(std::uint64_t device_bytes) override {
+    gpu_.use();
+    return std::make_unique<GpuTileAnsStages>(gpu_, kernels_, device_bytes);
+  }
   const std::string& name() const override { return name_; }
 
  private:
-  GpuTileAnsStages& of_tile_ans() {
-    if (tile_ans_ == nullptr) {
-      gpu_.use();
-      tile_ans_ = std::make_unique<GpuTileAnsStages>(gpu_, kernels_);
-    }
-    return *tile_ans_;
-  }
-
   /// A broken GPU takes nothing back.
   bool try_use() const noexcept {
     try {
@@ -71,7 +65,6 @@ class OpenGpu final : public GpuPath {
   const Gpu gpu_;
   const GpuKernels kernels_;
   GpuStages stages_;
-  std::unique_ptr<GpuTileAnsStages> tile_ans_;
   const std::string name_;
 };
 

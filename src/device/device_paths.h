@@ -8,10 +8,10 @@
 
 #include "device/official_slab_kernel.h"
 #include "device/slab_decoder.h"
+#include "device/tile_ans_back_end.h"
 #include "device/unit_pipeline.h"
 #include "format/decode_stage.h"
 #include "format/stages.h"
-#include "format/tile_ans_stages.h"
 
 namespace weightpress::device {
 
@@ -24,9 +24,6 @@ class GpuPath {
   virtual void use() = 0;
   virtual df11::Df11Stages& stages() = 0;
   virtual df11::Df11DecodeStage& decode_stage() = 0;
-  // Made by the first call of either. Throw CudaError.
-  virtual tile_ans::TileAnsStages& tile_ans_stages() = 0;
-  virtual tile_ans::TileAnsDecodeStage& tile_ans_decode_stage() = 0;
   /// Segments that suit its kernels.
   virtual std::uint64_t segment_weights() const = 0;
   /// Whole units, with copies and kernels beside each other. Throws Error; kOutOfMemory if the longest unit
@@ -37,6 +34,8 @@ class GpuPath {
   virtual std::unique_ptr<OfficialSlabKernel> load_official_kernel(const std::string& ptx) = 0;
   /// Slabs of stored units, likewise. Throws Error.
   virtual std::unique_ptr<SlabDecoder> make_slab_decoder() = 0;
+  /// Tile-ANS. device_bytes: of its memory, at most; 0: nine tenths of what is free. Throws Error.
+  virtual std::unique_ptr<TileAnsBackEnd> make_tile_ans_back_end(std::uint64_t device_bytes) = 0;
   /// "cuda:0 (NVIDIA H200, cubin for sm_90)"
   virtual const std::string& name() const = 0;
 };

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
-#include <new>
 #include <string>
 
 #include "device/gpu_stages.h"
 #include "device/growing_device_buffer.h"
+#include "device/pinned_memory.h"
 
 namespace weightpress::device {
 namespace {
@@ -15,7 +15,6 @@ namespace {
 constexpr std::uint64_t kMaxRows = df11::kMaxTables + 1;
 // Of a slab that does not fit: so many results are in pinned memory.
 constexpr std::uint64_t kMaxParts = 512;
-constexpr std::size_t kHostAlignment = 64;
 
 /// Small inputs of a lane, as they lie in pinned and in device memory.
 struct Given {
@@ -157,14 +156,7 @@ GpuSlabDecoder::~GpuSlabDecoder() {
 }
 
 std::shared_ptr<void> GpuSlabDecoder::pinned(std::uint64_t bytes) {
-  try {
-    gpu_.use();
-    auto memory = std::make_shared<PinnedBuffer>(gpu_, bytes);
-    return {memory, memory->data()};
-  } catch (const Error&) {  // a GPU that is broken is noticed by what comes next
-    void* const memory = ::operator new(bytes, std::align_val_t{kHostAlignment});
-    return {memory, [](void* p) { ::operator delete(p, std::align_val_t{kHostAlignment}); }};
-  }
+  return pinned_or_ordinary_memory(gpu_, bytes);
 }
 
 /// Returns the chunks of a part, all of which the lane now has room for.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/gpu_stages.h"
+#include "device/pinned_memory.h"
 #include "device/tile_ans_device_tables.h"
 
 namespace weightpress::device {
@@ -34,6 +35,13 @@ static_assert(is_number_of(TileAnsStatusWord::kSourceChanged, StageCode::kSource
               is_number_of(TileAnsStatusWord::kUnreadWords, StageCode::kUnreadWords) &&
               is_number_of(TileAnsStatusWord::kBadEnd, StageCode::kBadEnd) &&
               is_number_of(TileAnsStatusWord::kDiffers, StageCode::kDiffers));
+
+// A buffer takes a little more than was asked for.
+constexpr std::uint64_t kAllocationBytes = 512;
+constexpr std::uint64_t allocated_bytes(std::uint64_t bytes) {
+  return (bytes + kAllocationBytes - 1) / kAllocationBytes * kAllocationBytes;
+}
+
 constexpr std::uint8_t kEveryBit = 0xFF;  // of TileAnsStatusWord::kOk, byte by byte
 static_assert(TileAnsStatusWord::kOk == ~std::uint64_t{0});
 
@@ -47,6 +55,17 @@ StageStatus status_of(std::uint64_t word, const TileRange& tiles, std::uint32_t 
     throw_nonsense("status " + std::to_string(word) + " of " + std::to_string(tiles.num_tiles) +
                    " tiles from " + std::to_string(tiles.first_tile) + " on");
   return {static_cast<StageCode>(code), tile, lane};
+}
+
+/// Throws Error if no encoding of these tiles can have so many words.
+void check_stream_words(const tile_ans::TensorPlan& plan, const TileRange& tiles, const LaneOutput& output) {
+  const bool is_raw = plan.lanes[output.lane].mode == LaneMode::kRaw;
+  for (std::uint64_t i = 0; i < tiles.num_tiles; ++i) {
+    const std::uint64_t symbols = plan.layout.elements_of(tiles.first_tile + i, 1);
+    const std::uint32_t words = output.stream_words[i];
+    if (is_raw ? words == (symbols + 1) / 2 : words <= symbols) continue;
+    throw_nonsense(std::to_string(words) + " words of a stream of " + std::to_string(symbols) + " symbols");
+  }
 }
 
 }  // namespace
@@ -63,14 +82,63 @@ StageStatus tile_ans_decode_status(std::uint64_t status_word, const TileRange& t
                    TileAnsStatusWord::kDiffers);
 }
 
-GpuTileAnsStages::GpuTileAnsStages(const Gpu& gpu, const GpuKernels& kernels)
-    : gpu_(gpu), launches_(gpu, kernels), stream_(gpu), returned_(gpu, sizeof(Returned)) {}
+GpuTileAnsStages::GpuTileAnsStages(const Gpu& gpu, const GpuKernels& kernels, std::uint64_t device_bytes)
+    : gpu_(gpu),
+      device_bytes_(device_bytes != 0 ? device_bytes : gpu.memory().free_bytes / 10 * 9),
+      launches_(gpu, kernels),
+      stream_(gpu),
+      returned_(gpu, sizeof(Returned)) {}
 
 GpuTileAnsStages::~GpuTileAnsStages() {
   if (!is_under_way_) return;
   try {
     wait();
   } catch (const Error&) {  // told by the completion, had anyone asked
+  }
+}
+
+std::shared_ptr<void> GpuTileAnsStages::pinned(std::uint64_t bytes) {
+  return pinned_or_ordinary_memory(gpu_, bytes);
+}
+
+std::vector<GrowingDeviceBuffer*> GpuTileAnsStages::all_buffers() {
+  std::vector<GrowingDeviceBuffer*> buffers = {&d_elements_, &d_source_, &d_counts_, &d_tables_,
+                                               &d_chain_,    &d_totals_, &d_status_, &d_sum_};
+  for (LaneBuffers& lane : lanes_)
+    for (GrowingDeviceBuffer* buffer : {&lane.d_stream_words, &lane.d_words, &lane.d_states, &lane.d_offsets})
+      buffers.push_back(buffer);
+  return buffers;
+}
+
+void GpuTileAnsStages::make_room(const std::vector<Need>& needs) {
+  std::uint64_t needed = 0, held = 0;
+  for (const Need& need : needs) needed += allocated_bytes(need.bytes);
+  if (needed > device_bytes_) {
+    throw Error(ErrorCode::kOutOfMemory, "a slab takes " + std::to_string(needed) +
+                                             " bytes of the GPU's memory, of which " +
+                                             std::to_string(device_bytes_) + " may be used");
+  }
+  const auto need_of = [&](const GrowingDeviceBuffer* buffer) {
+    const auto found = std::ranges::find(needs, buffer, &Need::buffer);
+    return found == needs.end() ? 0 : found->bytes;
+  };
+  const auto buffers = all_buffers();
+  for (const GrowingDeviceBuffer* buffer : buffers)
+    held += allocated_bytes(std::max(buffer->size_bytes(), need_of(buffer)));
+  const auto release_surplus = [&] {
+    for (GrowingDeviceBuffer* buffer : buffers)
+      if (buffer->size_bytes() > need_of(buffer)) buffer->release();
+  };
+  const auto grow = [&] {
+    for (const Need& need : needs) need.buffer->get(gpu_, need.bytes);
+  };
+  if (held > device_bytes_) release_surplus();
+  try {
+    grow();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    release_surplus();
+    grow();
   }
 }
 
@@ -117,6 +185,7 @@ tile_ans::Completion GpuTileAnsStages::histogram(const tile_ans::HistogramArgume
   if (arguments.elements.empty()) return tile_ans::Completion(StageStatus{});
   call([&] {
     const std::uint64_t counts_bytes = num_lanes * sizeof(tile_ans::Histogram);
+    make_room({{&d_elements_, arguments.elements.size()}, {&d_counts_, counts_bytes}});
     TileAnsHistogramKernel::Parameters parameters;
     parameters.d_elements = copy_in(d_elements_, arguments.elements);
     parameters.num_bytes = arguments.elements.size();
@@ -141,10 +210,27 @@ tile_ans::Completion GpuTileAnsStages::histogram(const tile_ans::HistogramArgume
       });
 }
 
-TileAnsEncodeKernel::Parameters GpuTileAnsStages::prepare_encoding(const EncodeArguments& arguments) {
+TileAnsEncodeKernel::Parameters GpuTileAnsStages::prepare_encoding(const EncodeArguments& arguments,
+                                                                   const std::vector<Need>& more_needs) {
   const Layout& layout = arguments.plan->layout;
   assert(arguments.tiles.num_tiles > 0 &&
          arguments.tiles.first_tile + arguments.tiles.num_tiles <= layout.num_tiles());
+  std::vector<TileAnsEncodeEntry> tables;
+  std::vector<Need> needs = more_needs;
+  for (const LaneOutput& output : arguments.lanes) {
+    assert(output.lane < layout.num_lanes && output.stream_words.size() == arguments.tiles.num_tiles);
+    needs.push_back({&lanes_[output.lane].d_stream_words, output.stream_words.size_bytes()});
+    const tile_ans::LanePlan& plan = arguments.plan->lanes[output.lane];
+    if (plan.mode == LaneMode::kRaw) continue;
+    needs.push_back(
+        {&lanes_[output.lane].d_states, kNumStates * arguments.tiles.num_tiles * sizeof(std::uint32_t)});
+    append_encode_table(plan.frequencies, layout.probability_bits, tables);
+  }
+  needs.insert(needs.end(), {{&d_elements_, arguments.elements.size()},
+                             {&d_tables_, tables.size() * sizeof(TileAnsEncodeEntry)},
+                             {&d_status_, sizeof(std::uint64_t)}});
+  make_room(needs);
+
   TileAnsEncodeKernel::Parameters parameters;
   parameters.num_elements = layout.elements_of(arguments.tiles.first_tile, arguments.tiles.num_tiles);
   assert(arguments.elements.size() == layout.num_lanes * parameters.num_elements);
@@ -155,22 +241,16 @@ TileAnsEncodeKernel::Parameters GpuTileAnsStages::prepare_encoding(const EncodeA
   parameters.num_lanes = layout.num_lanes;
   parameters.probability_bits = layout.probability_bits;
   parameters.d_status = new_status();
-
-  std::vector<TileAnsEncodeEntry> tables;
   for (const LaneOutput& output : arguments.lanes) {
-    assert(output.lane < layout.num_lanes && output.stream_words.size() == arguments.tiles.num_tiles);
     TileAnsEncodeKernel::Lane& lane = parameters.lanes[output.lane];
-    lane.d_stream_words = lanes_[output.lane].d_stream_words.get(gpu_, output.stream_words.size_bytes());
-    const tile_ans::LanePlan& plan = arguments.plan->lanes[output.lane];
-    if (plan.mode == LaneMode::kRaw) {
+    lane.d_stream_words = lanes_[output.lane].d_stream_words.get();
+    if (arguments.plan->lanes[output.lane].mode == LaneMode::kRaw) {
       parameters.raw_lanes |= 1u << output.lane;
       continue;
     }
     parameters.coded_lanes |= 1u << output.lane;
     ++parameters.num_tables;
-    lane.d_states = lanes_[output.lane].d_states.get(
-        gpu_, kNumStates * arguments.tiles.num_tiles * sizeof(std::uint32_t));
-    append_encode_table(plan.frequencies, layout.probability_bits, tables);
+    lane.d_states = lanes_[output.lane].d_states.get();
   }
   parameters.d_tables = copy_in(d_tables_, std::span<const TileAnsEncodeEntry>(tables));
   return parameters;
@@ -178,17 +258,22 @@ TileAnsEncodeKernel::Parameters GpuTileAnsStages::prepare_encoding(const EncodeA
 
 tile_ans::Completion GpuTileAnsStages::sizes(const EncodeArguments& arguments) {
   call([&] {
-    const TileAnsEncodeKernel::Parameters parameters = prepare_encoding(arguments);
+    const TileAnsEncodeKernel::Parameters parameters = prepare_encoding(arguments, {});
     launches_.sizes(stream_, parameters);
     for (const LaneOutput& output : arguments.lanes)
       stream_.copy_to_host(output.stream_words.data(), parameters.lanes[output.lane].d_stream_words,
                            output.stream_words.size_bytes());
     stream_.copy_to_host(&returned().status, parameters.d_status, sizeof(std::uint64_t));
   });
-  return tile_ans::Completion([this, tiles = arguments.tiles, num_lanes = arguments.plan->layout.num_lanes] {
-    wait();
-    return tile_ans_encode_status(returned().status, tiles, num_lanes);
-  });
+  return tile_ans::Completion(
+      [this, plan = arguments.plan, tiles = arguments.tiles,
+       lanes = std::vector<LaneOutput>(arguments.lanes.begin(), arguments.lanes.end())] {
+        wait();
+        const StageStatus status = tile_ans_encode_status(returned().status, tiles, plan->layout.num_lanes);
+        if (status.ok())
+          for (const LaneOutput& output : lanes) check_stream_words(*plan, tiles, output);
+        return status;
+      });
 }
 
 tile_ans::Completion GpuTileAnsStages::encode(const EncodeArguments& arguments) {
@@ -197,18 +282,23 @@ tile_ans::Completion GpuTileAnsStages::encode(const EncodeArguments& arguments) 
     return plan.lanes[output.lane].mode == LaneMode::kRaw;
   };
   call([&] {
-    TileAnsEncodeKernel::Parameters parameters = prepare_encoding(arguments);
+    const std::uint64_t num_batches =
+        (arguments.tiles.num_tiles - 1) / TileAnsEncodeKernel::kTilesOfBatch + 1;
+    // The ticket lies behind the chain.
+    const std::uint64_t chain_bytes = tile_ans::kMaxLanes * num_batches * sizeof(std::uint64_t);
+    std::vector<Need> needs = {{&d_chain_, chain_bytes + sizeof(std::uint64_t)},
+                               {&d_totals_, sizeof(Returned::totals)}};
     for (const LaneOutput& output : arguments.lanes) {
       const std::uint64_t capacity = tile_ans::lane_words_capacity(plan, output.lane, arguments.tiles);
       assert(output.words.size() >= capacity);
       assert(output.states.size() == (is_raw(output) ? 0 : kNumStates * arguments.tiles.num_tiles));
-      parameters.lanes[output.lane].d_words = lanes_[output.lane].d_words.get(gpu_, 2 * capacity);
+      needs.push_back({&lanes_[output.lane].d_words, 2 * capacity});
     }
+    TileAnsEncodeKernel::Parameters parameters = prepare_encoding(arguments, needs);
+    for (const LaneOutput& output : arguments.lanes)
+      parameters.lanes[output.lane].d_words = lanes_[output.lane].d_words.get();
     share_out_rooms(plan, parameters);
-    constexpr std::uint64_t kMaxLanes = tile_ans::kMaxLanes;
-    parameters.num_batches = (parameters.num_tiles - 1) / TileAnsEncodeKernel::kTilesOfBatch + 1;
-    // The ticket lies behind the chain.
-    const std::uint64_t chain_bytes = kMaxLanes * parameters.num_batches * sizeof(std::uint64_t);
+    parameters.num_batches = num_batches;
     parameters.d_chain = d_chain_.get(gpu_, chain_bytes + sizeof(std::uint64_t));
     parameters.d_ticket = parameters.d_chain + chain_bytes;
     stream_.fill(parameters.d_chain, 0, chain_bytes + sizeof(std::uint64_t));
@@ -259,7 +349,29 @@ tile_ans::Completion GpuTileAnsStages::decode(const tile_ans::DecodeArguments& a
   const TileRange& tiles = arguments.tiles;
   assert(tiles.num_tiles > 0 && tiles.first_tile + tiles.num_tiles <= layout.num_tiles());
   assert(arguments.lanes.size() == layout.num_lanes);
+  // Of streams behind the first with wrong offsets no fault is told, so they may go without words.
+  const auto words_of = [&](const LaneInput& input) {
+    const std::uint64_t payload_words = input.offsets.front() + std::uint64_t{input.words.size()};
+    return input.words.first(
+        tile_ans::lane_words(layout, input.mode, tiles, input.offsets, payload_words).count);
+  };
   call([&] {
+    std::vector<std::uint8_t> tables;
+    std::vector<Need> needs = {{&d_source_, arguments.source.size()},
+                               {&d_elements_, arguments.elements.size()},
+                               {&d_status_, sizeof(std::uint64_t)},
+                               {&d_sum_, sizeof(std::uint64_t)}};
+    for (std::uint32_t i = 0; i < layout.num_lanes; ++i) {
+      const LaneInput& input = arguments.lanes[i];
+      needs.insert(needs.end(), {{&lanes_[i].d_offsets, input.offsets.size_bytes()},
+                                 {&lanes_[i].d_words, words_of(input).size_bytes()},
+                                 {&lanes_[i].d_states, input.states.size_bytes()}});
+      if (input.mode == LaneMode::kAns)
+        append_decode_table(*input.frequencies, layout.probability_bits, tables);
+    }
+    needs.push_back({&d_tables_, tables.size()});
+    make_room(needs);
+
     TileAnsDecodeKernel::Parameters parameters;
     parameters.num_elements = layout.elements_of(tiles.first_tile, tiles.num_tiles);
     parameters.tile_elements = layout.tile_elements;
@@ -268,24 +380,20 @@ tile_ans::Completion GpuTileAnsStages::decode(const tile_ans::DecodeArguments& a
     parameters.num_lanes = layout.num_lanes;
     parameters.probability_bits = layout.probability_bits;
     parameters.d_status = new_status();
-    std::vector<std::uint8_t> tables;
+    parameters.d_sum = d_sum_.get();
+    stream_.fill(parameters.d_sum, 0, sizeof(std::uint64_t));
     for (std::uint32_t i = 0; i < layout.num_lanes; ++i) {
       const LaneInput& input = arguments.lanes[i];
       assert(input.offsets.size() == tiles.num_tiles + 1);
       TileAnsDecodeKernel::Lane& lane = parameters.lanes[i];
       lane.d_offsets = copy_in(lanes_[i].d_offsets, input.offsets);
-      // Of streams behind the first with wrong offsets no fault is told, so they may go without words.
-      const std::uint64_t num_words =
-          tile_ans::lane_words(layout, input.mode, tiles, input.offsets,
-                               input.offsets.front() + std::uint64_t{input.words.size()})
-              .count;
-      lane.d_words = copy_in(lanes_[i].d_words, input.words.first(num_words));
-      lane.num_words = num_words;
+      const auto words = words_of(input);
+      lane.d_words = copy_in(lanes_[i].d_words, words);
+      lane.num_words = words.size();
       if (input.mode == LaneMode::kRaw) continue;
       assert(input.states.size() == kNumStates * tiles.num_tiles);
       lane.d_states = copy_in(lanes_[i].d_states, input.states);
       lane.table = parameters.num_tables++;
-      append_decode_table(*input.frequencies, layout.probability_bits, tables);
     }
     parameters.d_tables = copy_in(d_tables_, std::span<const std::uint8_t>(tables));
     const std::uint64_t num_bytes = layout.num_lanes * parameters.num_elements;
@@ -300,10 +408,12 @@ tile_ans::Completion GpuTileAnsStages::decode(const tile_ans::DecodeArguments& a
     launches_.decode(stream_, parameters);
     if (parameters.d_elements != 0)
       stream_.copy_to_host(arguments.elements.data(), parameters.d_elements, num_bytes);
+    stream_.copy_to_host(&returned().sum, parameters.d_sum, sizeof(std::uint64_t));
     stream_.copy_to_host(&returned().status, parameters.d_status, sizeof(std::uint64_t));
   });
   return tile_ans::Completion([this, tiles, num_lanes = layout.num_lanes] {
     wait();
+    decoded_sum_ = returned().sum;
     return tile_ans_decode_status(returned().status, tiles, num_lanes);
   });
 }

@@ -18,6 +18,7 @@ class GrowingDeviceBuffer {
     return buffer_.get();
   }
   CUdeviceptr get() const { return buffer_.get(); }
+  void release() { buffer_ = {}; }
   std::uint64_t size_bytes() const { return buffer_.size_bytes(); }
 
  private:

@@ -93,4 +93,21 @@ DeviceChoice choose_device(std::string_view device) {
   return choice;
 }
 
+DeviceChoice choose_decode_device(VerifyEngine engine, std::string_view device) {
+  const auto refuse = [&](const char* name, const char* choices) {
+    throw Error(ErrorCode::kUsage, "the engine " + std::string(name) + " does not run on --device " +
+                                       model::in_quotes(device) + ": choose --device " + choices);
+  };
+  if (engine == VerifyEngine::kCpu) {
+    if (device != "auto" && device != "cpu") refuse("cpu", "auto or cpu");
+    return choose_device("cpu");
+  }
+  if (engine != VerifyEngine::kCuda) return choose_device(device);
+  if (device == "cpu") refuse("cuda", "auto, cuda or cuda:N");
+  DeviceChoice choice = choose_device(device);
+  if (choice.gpus.empty()) throw Error(ErrorCode::kDeviceFailed, "--engine cuda: " + choice.why);
+  choice.is_required = true;
+  return choice;
+}
+
 }  // namespace weightpress::job

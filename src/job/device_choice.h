@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <weightpress/verify.h>
+
 #include "device/device_paths.h"
 
 namespace weightpress::job {
@@ -21,5 +23,8 @@ struct DeviceChoice {
 /// anything else, kDeviceFailed for a GPU that was asked for and cannot be used. auto takes the first GPU
 /// that can.
 DeviceChoice choose_device(std::string_view device);
+/// For our own decoder: kAuto, kCpu or kCuda. Throws likewise, and kUsage for an engine that does not run on
+/// the device.
+DeviceChoice choose_decode_device(VerifyEngine engine, std::string_view device);
 
 }  // namespace weightpress::job

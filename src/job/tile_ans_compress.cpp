@@ -196,7 +196,8 @@ class TileAnsCompressJob : private TileAnsCompression {
   // ---- writing
 
   void write(Output& output) {
-    for (std::size_t f = 0; f < file_names_.size(); ++f) write_tensors(output, plan_file(f));
+    for (std::size_t f = 0; f < file_names_.size(); ++f)
+      for_file(f, [&](const PlannedFile& planned) { write_tensors(output, planned); });
     if (const auto index = make_index()) write_file(output, *index_name_, *index);
     if (generation_config_) write_file(output, kGenerationConfigName, *generation_config_);
     if (config_) write_file(output, kConfigName, *config_);
@@ -310,7 +311,7 @@ class TileAnsEstimateJob : private TileAnsCompression {
     settle(false);
     if (options_.on_planned) options_.on_planned(report_);
     for (std::size_t f = 0; f < file_names_.size(); ++f) {
-      add(plan_file(f).layout.file_bytes);
+      for_file(f, [&](const PlannedFile& planned) { add(planned.layout.file_bytes); });
       progress_.units_done = report_.num_units;
     }
     if (const auto index = make_index()) add(index->size());

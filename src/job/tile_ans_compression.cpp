@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "host/host_stages.h"
-#include "host/tile_ans_stages.h"
 #include "job/free_memory.h"
 #include "job/model_plan.h"
 #include "job/process_memory.h"
@@ -63,6 +62,7 @@ const char* df11_option(const CompressOptions& options) {
   if (options.cast_to_bf16) return "--cast-to-bf16";
   if (options.with_config) return "--with-config";
   if (options.hashes) return "--hashes";
+  if (options.verifier != Verifier::kAuto) return "--verifier";
   return nullptr;
 }
 
@@ -95,12 +95,6 @@ std::vector<model::TensorSpec> specs_of(const std::string& tensor, const Planned
 
 }  // namespace
 
-void check_tile_ans_device(std::string_view device) {
-  if (device == "auto" || device == "cpu") return;
-  throw Error(device.starts_with("cuda") ? ErrorCode::kDeviceFailed : ErrorCode::kUsage,
-              "--device " + in_quotes(device) + ": Tile-ANS runs on the CPU: choose --device cpu or auto");
-}
-
 void check_tile_ans_options(const CompressOptions& options) {
   if (options.format == Format::kDf11) {
     if (options.tile_ans == TileAnsOptions()) return;
@@ -121,14 +115,14 @@ void check_tile_ans_options(const CompressOptions& options) {
                                        " is no dtype that Tile-ANS holds: they are named as in headers, e.g. "
                                        "BF16,F32,F8_E4M3,I8");
   }
-  check_tile_ans_device(options.device);
 }
 
 TileAnsCompression::TileAnsCompression(const CompressOptions& options)
     : options_(options),
       settings_(settings_of(options.tile_ans)),
       checkpoint_(model::Checkpoint::open(options.source)),
-      source_is_folder_(fs::is_directory(options.source)) {
+      source_is_folder_(fs::is_directory(options.source)),
+      choice_(choose_device(options.device)) {
   refuse_containers();
   index_name_ = find_index_name(options.source);
   if (source_is_folder_ || index_name_) {
@@ -183,8 +177,8 @@ void TileAnsCompression::choose_tensors() {
 
 void TileAnsCompression::settle(bool writes) {
   plan_memory_use(writes);
-  report_.device = "cpu";
-  report_.why_device = options_.device == "cpu" ? "it was asked for" : kWhyTileAnsDevice;
+  report_.device = device_->name();
+  report_.why_device = device_->why();
   if (writes && options_.verify) report_.verifier = "host decoder";
   report_.num_threads = num_threads_;
   report_.source_bytes = checkpoint_.total_bytes();
@@ -232,11 +226,11 @@ void TileAnsCompression::plan_memory_use(bool writes) {
   request.num_threads = wanted_threads;
   const TileAnsMemoryPlan plan = plan_tile_ans_memory(request).value();
   num_threads_ = plan.num_threads;
-  memory_ = std::make_unique<TileAnsSlabMemory>(plan.slab_bytes);
-  stages_ = std::make_unique<host::HostTileAnsStages>(num_threads_);
-  decode_stage_ = std::make_unique<host::HostTileAnsDecodeStage>(num_threads_);
+  device_ = std::make_unique<TileAnsDevice>(std::move(choice_), num_threads_, options_.vram_bytes,
+                                            options_.on_warning);
+  memory_ = std::make_unique<TileAnsSlabMemory>(plan.slab_bytes, device_->memory());
   compressor_ = std::make_unique<TileAnsTensorCompressor>(
-      checkpoint_, *stages_, *decode_stage_, *memory_,
+      checkpoint_, *device_, device_->host_decode_stage(), *memory_,
       TileAnsTensorCompressor::Options{settings_, num_threads_, reads_back, &times_});
   report_.memory.ram_bytes = request.ram_bytes;
   report_.memory.needed_bytes = plan.needed_bytes;
@@ -257,15 +251,17 @@ std::optional<PlannedTileAns> TileAnsCompression::plan_tensor(std::size_t index)
     progress_.bytes_resumed += 2 * tensor.size_bytes;
     show_progress();
   };
-  if (past_.would_not_shrink(tensor.name)) {
+  if (trusts_plans_ && past_.would_not_shrink(tensor.name)) {
     take_over();
     return std::nullopt;
   }
-  if (auto planned = past_.planned(settings_, tensor)) {
+  if (auto planned = trusts_plans_ ? past_.planned(settings_, tensor) : std::nullopt) {
+    has_unproven_plans_ = true;
     planned->tensor = index;
     take_over();
     return planned;
   }
+  if (device_->uses_gpu()) has_unproven_plans_ = true;
   ++(compressor_->is_one_slab(layout_before_plan(settings_, tensor)) ? report_.memory.units_held
                                                                      : report_.memory.units_streamed);
   auto planned = compressor_->plan(index, on_slab());
@@ -273,6 +269,38 @@ std::optional<PlannedTileAns> TileAnsCompression::plan_tensor(std::size_t index)
     journal_->append(planned ? planned_tile_ans_line(tensor.name, *planned)
                              : kept_tile_ans_line(tensor.name));
   return planned;
+}
+
+void TileAnsCompression::for_file(std::size_t file_index,
+                                  const std::function<void(const PlannedFile&)>& done) {
+  const CompressProgress progress = progress_;
+  const std::uint64_t resumed_units = report_.resumed_units;
+  while (true) {
+    has_unproven_plans_ = false;
+    try {
+      const PlannedFile file = plan_file(file_index);
+      done(file);
+      return add_to_totals(file);
+    } catch (const Error& error) {
+      if (!may_be_otherwise(error)) throw;
+    }
+    progress_ = progress;
+    report_.resumed_units = resumed_units;
+  }
+}
+
+bool TileAnsCompression::may_be_otherwise(const Error& error) {
+  if (error.code() != ErrorCode::kSourceChanged && error.code() != ErrorCode::kVerificationFailed)
+    return false;
+  if (error.details().tensor.empty() || (!has_unproven_plans_ && !device_->uses_gpu())) return false;
+  for (const model::File& file : checkpoint_.files()) file.check_unchanged();
+  if (device_->uses_gpu()) {
+    device_->give_up({.code = ErrorCode::kDeviceFailed,
+                      .message = "what it made of the tensor " + in_quotes(error.details().tensor) +
+                                 " is not what the source holds"});
+  }
+  trusts_plans_ = false;
+  return true;
 }
 
 TileAnsCompression::PlannedFile TileAnsCompression::plan_file(std::size_t file_index) {
@@ -285,26 +313,33 @@ TileAnsCompression::PlannedFile TileAnsCompression::plan_file(std::size_t file_i
     if (!planned) {
       file.copies.push_back({t, file.specs.size()});
       file.specs.push_back({tensor.name, tensor.dtype, tensor.shape});
-      ++report_.num_kept_tensors;
-      output_tensor_bytes_ += tensor.size_bytes;
       if (is_candidate_[t]) --progress_.num_units;
     } else {
-      is_compressed_[t] = true;
-      const std::uint64_t bytes = planned->stored_bytes();
-      report_.unit_source_bytes += tensor.size_bytes;
-      report_.unit_output_bytes += bytes;
-      report_.units.push_back({tensor.name, tensor.num_elements(), bytes, tensor.size_bytes});
-      output_tensor_bytes_ += bytes;
       std::vector<model::TensorSpec> specs = specs_of(tensor.name, *planned);
       file.containers.push_back({std::move(*planned), file.specs.size()});
       std::ranges::move(specs, std::back_inserter(file.specs));
     }
   }
   lay_out(file, checkpoint_.metadata_json(file_index));
+  return file;
+}
+
+void TileAnsCompression::add_to_totals(const PlannedFile& file) {
+  for (const PlannedFile::Container& container : file.containers) {
+    const model::SourceTensor& tensor = checkpoint_.tensors()[container.planned.tensor];
+    const std::uint64_t bytes = container.planned.stored_bytes();
+    is_compressed_[container.planned.tensor] = true;
+    report_.unit_source_bytes += tensor.size_bytes;
+    report_.unit_output_bytes += bytes;
+    report_.units.push_back({tensor.name, tensor.num_elements(), bytes, tensor.size_bytes});
+    output_tensor_bytes_ += bytes;
+  }
+  report_.num_units = report_.units.size();
+  report_.num_kept_tensors += file.copies.size();
+  for (const PlannedFile::Copy& copy : file.copies)
+    output_tensor_bytes_ += checkpoint_.tensors()[copy.tensor].size_bytes;
   if (index_name_)
     for (const model::TensorSpec& spec : file.specs) weight_map_.emplace_back(spec.name, file.name);
-  report_.num_units = report_.units.size();
-  return file;
 }
 
 void TileAnsCompression::lay_out(PlannedFile& file, const std::string& metadata_json) const {
@@ -339,6 +374,8 @@ std::string TileAnsCompression::make_record() const {
 
 void TileAnsCompression::finish_report() {
   report_.stages = times_.all();
+  report_.device = device_->name();
+  report_.why_device = device_->why();
   if (report_.units.empty())
     report_.notes.emplace_back("no tensor would shrink, so all are stored as they are");
 }

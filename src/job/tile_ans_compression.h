@@ -11,9 +11,9 @@
 
 #include <weightpress/compress.h>
 
-#include "format/tile_ans_stages.h"
 #include "job/journal.h"
 #include "job/stage_times.h"
+#include "job/tile_ans_device.h"
 #include "job/tile_ans_journal.h"
 #include "job/tile_ans_slab.h"
 #include "job/tile_ans_tensor_compressor.h"
@@ -52,8 +52,9 @@ class TileAnsCompression {
 
   /// Shares out memory and begins the report. writes: files are written and read back.
   void settle(bool writes);
-  /// Reads and counts the tensors of one source file.
-  PlannedFile plan_file(std::size_t file_index);
+  /// Reads and counts the tensors of one source file, and calls done(PlannedFile). Once more if what a GPU or
+  /// an earlier run has made of them turns out wrong, without it.
+  void for_file(std::size_t file_index, const std::function<void(const PlannedFile&)>& done);
   /// The text of the index; nothing if the source has none. Once all files are planned.
   std::optional<std::string> make_index() const;
   std::string make_record() const;
@@ -75,9 +76,8 @@ class TileAnsCompression {
   std::vector<std::string> file_names_;
 
   int num_threads_ = 1;
-  std::unique_ptr<TileAnsSlabMemory> memory_;
-  std::unique_ptr<tile_ans::TileAnsStages> stages_;
-  std::unique_ptr<tile_ans::TileAnsDecodeStage> decode_stage_;
+  std::unique_ptr<TileAnsDevice> device_;
+  std::unique_ptr<TileAnsSlabMemory> memory_;  // the device's
   std::unique_ptr<TileAnsTensorCompressor> compressor_;
 
   TileAnsPastRun past_;
@@ -90,9 +90,17 @@ class TileAnsCompression {
   CompressProgress progress_;
 
  private:
+  DeviceChoice choice_;              // until settle()
+  bool trusts_plans_ = true;         // of the earlier run
+  bool has_unproven_plans_ = false;  // this file: of the earlier run, or of a GPU
+
   void refuse_containers() const;
   void choose_tensors();
   void plan_memory_use(bool writes);
+  PlannedFile plan_file(std::size_t file_index);
+  void add_to_totals(const PlannedFile& file);
+  /// Whether a GPU or plans of an earlier run may be the cause; then there are none from now on.
+  bool may_be_otherwise(const Error& error);
   std::optional<PlannedTileAns> plan_tensor(std::size_t tensor);
   void lay_out(PlannedFile& file, const std::string& metadata_json) const;
 };

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "host/host_stages.h"
-#include "host/tile_ans_stages.h"
 #include "job/model_plan.h"
 #include "job/output.h"
 #include "job/output_rules.h"
 #include "job/parallel_io.h"
 #include "job/process_memory.h"
 #include "job/restored_files.h"
+#include "job/tile_ans_device.h"
 #include "job/tile_ans_jobs.h"
 #include "job/tile_ans_model.h"
 #include "job/tile_ans_slab.h"
@@ -37,11 +37,10 @@ class TileAnsDecompressJob {
         checkpoint_(model::Checkpoint::open(options.source, model::Df11Policy::kAccept)),
         survey_(survey_tile_ans(checkpoint_)),
         num_threads_(host::usable_num_threads(options.num_threads)),
-        stage_(num_threads_) {}
+        device_(choose_device(options.device), num_threads_, 0, options.on_warning) {}
 
   DecompressReport run() {
     const auto start = std::chrono::steady_clock::now();
-    check_tile_ans_device(options_.device);
     const fs::path path = resolve_output(options_.output);
     const bool is_file = path.native().ends_with(kFileSuffix);
     if (!survey_.broken.empty()) throw Error(survey_.broken.front());
@@ -70,7 +69,7 @@ class TileAnsDecompressJob {
     write_or_discard(*output, AfterTrouble::kRemove, was_written, [&] {
       check_free_space(options_.output, *output, files.total_bytes());
       memory_ = std::make_unique<TileAnsSlabMemory>(
-          decode_memory_bytes(checkpoint_, survey_.containers, num_threads_));
+          decode_memory_bytes(checkpoint_, survey_.containers, num_threads_), device_.memory());
       has_written = true;
       files.create(*output);
       for (std::size_t c = 0; c < survey_.containers.size(); ++c)
@@ -84,6 +83,7 @@ class TileAnsDecompressJob {
       }
       check_unchanged();
     });
+    tell_device();
     report_.old_output_left = finish_or_tell(*output, AfterTrouble::kRemove);
     report_.peak_memory_bytes = peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -163,14 +163,18 @@ class TileAnsDecompressJob {
     report_.num_units = survey_.containers.size();
     report_.notes = plan_.notes;
     report_.source_bytes = checkpoint_.total_bytes();
-    report_.device = "cpu";
-    report_.why_device = options_.device == "cpu" ? "it was asked for" : kWhyTileAnsDevice;
-    report_.decoder = "host decoder";
+    tell_device();
     report_.num_threads = num_threads_;
     progress_.num_units = survey_.containers.size();
     for (const StoredTileAns& stored : survey_.containers) progress_.total_bytes += stored.size_bytes();
     for (const RestoredCopy& kept : plan_.copies)
       progress_.total_bytes += checkpoint_.tensors()[kept.tensor].size_bytes;
+  }
+
+  void tell_device() {
+    report_.device = device_.name();
+    report_.why_device = device_.why();
+    report_.decoder = device_.decoder();
   }
 
   // ---- writing
@@ -196,7 +200,7 @@ class TileAnsDecompressJob {
                                          .buffers = opened.buffers,
                                          .tiles = tiles,
                                          .elements = elements},
-                                        stage_, *memory_, num_threads_);
+                                        device_, *memory_, num_threads_);
         if (!status.ok()) {
           check_unchanged();  // what was written to meanwhile is not corrupt
           throw Error(container_error(
@@ -241,8 +245,8 @@ class TileAnsDecompressJob {
   const model::Checkpoint checkpoint_;
   const TileAnsSurvey survey_;
   const int num_threads_;
-  host::HostTileAnsDecodeStage stage_;
-  std::unique_ptr<TileAnsSlabMemory> memory_;
+  TileAnsDevice device_;
+  std::unique_ptr<TileAnsSlabMemory> memory_;  // the device's
 
   RestorePlan plan_;                 // files and copies
   std::vector<TensorPlace> places_;  // by container

@@ -1,18 +1,12 @@
 // The whole jobs of Tile-ANS, which the functions of include/weightpress turn to.
 #pragma once
 
-#include <string_view>
-
 #include <weightpress/compress.h>
 #include <weightpress/decompress.h>
 #include <weightpress/inspect.h>
 #include <weightpress/verify.h>
 
 namespace weightpress::job {
-
-/// Tile-ANS runs on the CPU. Throws kDeviceFailed for a GPU that was asked for, kUsage for what is no device.
-void check_tile_ans_device(std::string_view device);
-inline constexpr const char* kWhyTileAnsDevice = "Tile-ANS runs on the CPU";
 
 /// Throws kUsage: what both formats' functions check of the options.
 void check_tile_ans_options(const CompressOptions& options);

@@ -30,9 +30,10 @@ SlabSizes sizes_of(const Layout& layout, std::uint64_t num_tiles) {
 
 }  // namespace
 
-TileAnsSlabMemory::TileAnsSlabMemory(std::uint64_t size_bytes)
+TileAnsSlabMemory::TileAnsSlabMemory(std::uint64_t size_bytes, const SlabMemory& memory)
     : blocks_((size_bytes + kBlockBytes - 1) / kBlockBytes),
-      memory_(std::make_unique_for_overwrite<std::byte[]>(blocks_ * kBlockBytes)) {}
+      memory_(memory ? std::static_pointer_cast<std::byte[]>(memory(blocks_ * kBlockBytes))
+                     : std::shared_ptr<std::byte[]>(new std::byte[blocks_ * kBlockBytes])) {}
 
 std::uint64_t encode_bytes(const Layout& layout, std::uint64_t num_tiles, bool reads_back) {
   const SlabSizes sizes = sizes_of(layout, num_tiles);

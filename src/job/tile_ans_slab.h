@@ -11,6 +11,7 @@
 #include "format/tile_ans_container.h"
 #include "format/tile_ans_plan.h"
 #include "format/tile_ans_stages.h"
+#include "job/slab_memory.h"
 #include "model/file.h"
 
 namespace weightpress::job {
@@ -18,7 +19,8 @@ namespace weightpress::job {
 /// All that a slab needs, in one block: however large tensors and tiles are, it never grows.
 class TileAnsSlabMemory {
  public:
-  explicit TileAnsSlabMemory(std::uint64_t size_bytes);
+  /// memory: where it comes from. Throws std::bad_alloc.
+  explicit TileAnsSlabMemory(std::uint64_t size_bytes, const SlabMemory& memory = {});
 
   std::uint64_t size_bytes() const { return blocks_ * kBlockBytes; }
   /// Forgets what was taken.
@@ -37,7 +39,7 @@ class TileAnsSlabMemory {
   static constexpr std::uint64_t kBlockBytes = 64;
 
   std::uint64_t blocks_;
-  std::unique_ptr<std::byte[]> memory_;
+  std::shared_ptr<std::byte[]> memory_;
   std::uint64_t next_ = 0;
 };
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "host/host_stages.h"
-#include "host/tile_ans_stages.h"
 #include "job/chunk_sample.h"
 #include "job/parallel_io.h"
 #include "job/process_memory.h"
+#include "job/tile_ans_device.h"
 #include "job/tile_ans_jobs.h"
 #include "job/tile_ans_model.h"
 #include "job/tile_ans_slab.h"
@@ -35,16 +35,16 @@ class TileAnsVerifyJob {
       : options_(options),
         output_(model::Checkpoint::open(options.path, model::Df11Policy::kAccept)),
         survey_(survey_tile_ans(output_)),
-        num_threads_(host::usable_num_threads(options.num_threads)),
-        stage_(num_threads_) {}
+        num_threads_(host::usable_num_threads(options.num_threads)) {}
 
   VerifyReport run() {
     const auto start = std::chrono::steady_clock::now();
     settle_level();
     open_all();
     if (report_.level == VerifyLevel::kSample) choose_samples();
-    memory_ =
-        std::make_unique<TileAnsSlabMemory>(decode_memory_bytes(output_, survey_.containers, num_threads_));
+    device_ = std::make_unique<TileAnsDevice>(std::move(choice_), num_threads_, 0, options_.on_warning);
+    memory_ = std::make_unique<TileAnsSlabMemory>(
+        decode_memory_bytes(output_, survey_.containers, num_threads_), device_->memory());
     for (std::size_t c = 0; c < survey_.containers.size(); ++c) check_container(c);
     for (const ErrorDetails& broken : survey_.broken)
       report_.failures.push_back({.unit = broken.tensor, .kind = "header", .message = broken.message});
@@ -53,10 +53,10 @@ class TileAnsVerifyJob {
     for (const model::File& file : output_.files()) file.check_unchanged();
     if (source_)
       for (const model::File& file : source_->files()) file.check_unchanged();
-    report_.engine = VerifyEngine::kCpu;
-    report_.device = "cpu";
-    report_.why_device = options_.device == "cpu" ? "it was asked for" : kWhyTileAnsDevice;
-    report_.verifier = "host decoder";
+    report_.engine = device_->uses_gpu() ? VerifyEngine::kCuda : VerifyEngine::kCpu;
+    report_.device = device_->name();
+    report_.why_device = device_->why();
+    report_.verifier = device_->decoder();
     report_.num_threads = num_threads_;
     report_.peak_memory_bytes = peak_memory_bytes();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -70,7 +70,7 @@ class TileAnsVerifyJob {
                                          " is Tile-ANS, for which there is no official kernel: leave out "
                                          "--engine and --kernel");
     }
-    check_tile_ans_device(options_.engine == VerifyEngine::kCuda ? "cuda" : options_.device);
+    choice_ = choose_decode_device(options_.engine, options_.device);
     report_.level = options_.level;
     if (report_.level == VerifyLevel::kDefault)
       report_.level = options_.source ? VerifyLevel::kFull : VerifyLevel::kStructure;
@@ -174,7 +174,7 @@ class TileAnsVerifyJob {
                                                       .buffers = opened.buffers,
                                                       .tiles = tiles,
                                                       .source = elements},
-                                                     stage_, *memory_, num_threads_);
+                                                     *device_, *memory_, num_threads_);
     report_.chunks_checked += tiles.num_tiles;
     show_progress(bytes);
     if (status.ok()) return true;
@@ -281,8 +281,9 @@ class TileAnsVerifyJob {
   const model::Checkpoint output_;
   const TileAnsSurvey survey_;
   const int num_threads_;
-  host::HostTileAnsDecodeStage stage_;
-  std::unique_ptr<TileAnsSlabMemory> memory_;
+  DeviceChoice choice_;  // until there is a device
+  std::unique_ptr<TileAnsDevice> device_;
+  std::unique_ptr<TileAnsSlabMemory> memory_;  // the device's
   std::optional<model::Checkpoint> source_;
   std::vector<std::unique_ptr<OpenedTileAns>> opened_;  // by container
   std::vector<std::vector<std::uint64_t>> samples_;     // tiles, by container

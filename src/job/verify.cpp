@@ -126,31 +126,13 @@ class VerifyJob {
   }
 
   void settle_device() {
-    const std::string& device = options_.device;
-    const auto refuse = [&](const char* engine, const char* choices) {
-      throw Error(ErrorCode::kUsage, "the engine " + std::string(engine) + " does not run on --device " +
-                                         in_quotes(device) + ": choose --device " + choices);
-    };
     job::DeviceChoice choice;
-    switch (options_.engine) {
-      case VerifyEngine::kAuto:
-        choice = job::choose_device(device);
-        break;
-      case VerifyEngine::kCpu:
-        if (device != "auto" && device != "cpu") refuse("cpu", "auto or cpu");
-        choice = job::choose_device("cpu");
-        break;
-      case VerifyEngine::kCuda:
-        if (device == "cpu") refuse("cuda", "auto, cuda or cuda:N");
-        choice = job::choose_device(device);
-        if (choice.gpus.empty()) throw Error(ErrorCode::kDeviceFailed, "--engine cuda: " + choice.why);
-        choice.is_required = true;
-        break;
-      case VerifyEngine::kOfficial:
-        // The official kernel's; our own decoder, which goes ahead, stays on the CPU.
-        official_device_ = job::choose_device(device);
-        choice = job::choose_device("cpu");
-        break;
+    if (options_.engine == VerifyEngine::kOfficial) {
+      // The official kernel's; our own decoder, which goes ahead, stays on the CPU.
+      official_device_ = job::choose_device(options_.device);
+      choice = job::choose_device("cpu");
+    } else {
+      choice = job::choose_decode_device(options_.engine, options_.device);
     }
     device_.emplace(std::move(choice), num_threads_, options_.on_warning);
   }

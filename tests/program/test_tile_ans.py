@@ -102,10 +102,7 @@ class Golden(TileAnsCase):
 
     def test_golden_tensors_together(self):
         """Those of equal settings in one file, among tensors that stay."""
-        groups = {}
-        for name, meta, folder in golden_cases():
-            groups.setdefault(json.dumps(meta["config"]), []).append((name, meta, folder))
-        for settings, cases in groups.items():
+        for settings, cases in files.golden_groups().items():
             with self.subTest(settings=settings):
                 source, want = {"n.scalar": ("F32", [], b"\0\0\x80\x3f"), "n.empty": ("BF16", [0, 7], b"")}, {}
                 want |= source
@@ -281,7 +278,7 @@ class Refusals(TileAnsCase):
                               (["--probability-bits", 13], "probability"), (["--raw-lane-threshold", "8.5"], "threshold"),
                               (["--raw-lane-threshold", "nan"], "threshold"), (["--raw-lane-threshold", "-1"], "threshold"),
                               (["--dtype", "F64"], "F64"), (["--dtype", "BF16,"], "dtype"), (["--include", "("], "regular expression"),
-                              (["--include", "b"], "no tensor"), (["--device", "cuda"], "CPU"), (["--device", "tpu"], "CPU"),
+                              (["--include", "b"], "no tensor"), (["--device", "tpu"], "auto, cpu, cuda"), (["--verifier", "own"], "--verifier"),
                               (["--format", "zip"], "format"), (["--ram", "4M"], "smallest value that works")):
             with self.subTest(options=options):
                 self.assert_fails(self.compress(self.source, self.out, *options), IMPOSSIBLE, said)

@@ -50,6 +50,14 @@ def golden_cases():
         yield case["name"], json.loads((folder / "meta.json").read_text()), folder
 
 
+def golden_groups():
+    """{settings as JSON: those of golden_cases() with them}"""
+    groups = {}
+    for case in golden_cases():
+        groups.setdefault(json.dumps(case[1]["config"]), []).append(case)
+    return groups
+
+
 def golden_source(meta, folder):
     """(dtype, shape, bytes)"""
     return DTYPES[meta["dtype"]], meta["shape"], (folder / "input.bin").read_bytes()
