@@ -9,6 +9,7 @@ function(wp_python_test name script)
     "${CMAKE_CURRENT_SOURCE_DIR}/${script}")
   set_tests_properties(${name} PROPERTIES
     LABELS "python;short"
+    COST 10  # they take longest, so they begin first
     TIMEOUT ${arg_TIMEOUT}
     SKIP_RETURN_CODE 77
     ENVIRONMENT "WEIGHTPRESS=$<TARGET_FILE:weightpress_cli>;WEIGHTPRESS_PYTHON=${PROJECT_SOURCE_DIR}/build/python/bin/python")
