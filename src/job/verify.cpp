@@ -366,7 +366,7 @@ class VerifyJob {
       return run();
     };
     try {
-      const auto fault = run();
+      auto fault = run();
       if (!fault || fault->kind != "kernel") return fault;
       // A wrong weight is the kernel's or the GPU's: the interpreter tells.
       std::unique_ptr<job::OfficialKernelRunner> gpu = std::move(kernel_);

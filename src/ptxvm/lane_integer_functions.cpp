@@ -130,6 +130,7 @@ struct MulHi {
 };
 template <class T>
 T clamped(Int128 value) {
+  // NOLINTNEXTLINE(bugprone-signed-char-misuse): they are numbers
   constexpr Int128 kLeast = std::numeric_limits<T>::min(), kMost = std::numeric_limits<T>::max();
   return static_cast<T>(std::clamp(value, kLeast, kMost));
 }

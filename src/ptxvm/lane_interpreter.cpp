@@ -3,9 +3,11 @@
 // which may be one of them.
 #include "ptxvm/lane_interpreter.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 #include "ptxvm/lane_access.h"
 
@@ -65,7 +67,7 @@ Stop run(Machine* machine, uint64_t* slots, const MicroOp** pc, Labels* labels) 
   };
   static_assert(sizeof kTable / sizeof kTable[0] == kNumOpcodes);
   if (machine == nullptr) {
-    std::memcpy(labels->data(), kTable, sizeof kTable);
+    std::copy(std::begin(kTable), std::end(kTable), labels->begin());
     return Stop::kExit;
   }
 
@@ -194,6 +196,7 @@ Stop run(Machine* machine, uint64_t* slots, const MicroOp** pc, Labels* labels) 
     slots[op->d] = static_cast<uint64_t>(static_cast<T>(load_relaxed<U>(place))); \
   }                                                                               \
   WP_PTX_NEXT;
+  // NOLINTNEXTLINE(bugprone-signed-char-misuse): a slot holds a number with its sign
   WP_PTX_LOADS(WP_PTX_HANDLER)
 #undef WP_PTX_HANDLER
 #define WP_PTX_HANDLER(name, T)                          \

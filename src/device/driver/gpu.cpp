@@ -153,6 +153,7 @@ int Kernel::max_active_blocks(const LaunchShape& shape) const {
 GpuModule::GpuModule(const Gpu& gpu, const void* image) : gpu_(&gpu) {
   std::array<char, 4096> log{};
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): so the driver wants it
   void* values[] = {log.data(), reinterpret_cast<void*>(log.size() - 1)};
   CUmodule module = nullptr;
   const CUresult result = gpu.driver().calls().module_load_data_ex(&module, image, 2, options, values);
