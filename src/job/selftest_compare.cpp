@@ -10,6 +10,8 @@
 #include "format/bf16_fields.h"
 #include "format/open_windows.h"
 #include "job/coding_options.h"
+#include "job/selftest_path_log.h"
+#include "job/selftest_random.h"
 #include "job/unit_compressor.h"
 #include "job/unit_decoder.h"
 #include "job/unit_memory.h"
@@ -20,27 +22,7 @@ namespace {
 
 using Words = std::vector<std::uint16_t>;
 
-constexpr std::size_t kMaxProblems = 5;     // of a path; then it is tried no more
 constexpr std::uint64_t kFaultsOfUnit = 3;  // flipped bits, one at a time
-// What an output holds before a stage writes it: a byte that stays is seen.
-constexpr std::uint8_t kGarbage = 0xA5;
-
-std::string text(std::uint64_t number) {
-  return std::to_string(number);
-}
-
-/// Numbers that follow from a unit's seed, each with a purpose of its own.
-std::uint64_t chosen(std::uint64_t seed, std::uint64_t purpose, std::uint64_t bound) {
-  std::uint64_t value = (seed + 0x9E3779B97F4A7C15 * (purpose + 1)) * 0xD6E8FEB86659FD93;
-  value = (value ^ value >> 32) * 0xD6E8FEB86659FD93;
-  return (value ^ value >> 32) % bound;
-}
-
-template <class T>
-void fill_with_garbage(std::span<T> values) {
-  const auto bytes = std::as_writable_bytes(values);
-  std::ranges::fill(bytes, std::byte{kGarbage});
-}
 
 // ---- stages that are looked at
 
@@ -187,23 +169,7 @@ constexpr std::pair<const char*, std::vector<std::uint8_t> Df11Unit::*> kBuffers
 /// Clauses about all buffers that differ; empty: none does.
 std::string difference(const Df11Unit& unit, const Df11Unit& expected) {
   std::string found;
-  for (const auto& [name, buffer] : kBuffers) {
-    const std::vector<std::uint8_t>&is = unit.*buffer, &should_be = expected.*buffer;
-    if (is == should_be) continue;
-    found += std::string(found.empty() ? "" : "; ") + name;
-    if (is.size() != should_be.size()) {
-      found += " has " + text(is.size()) + " bytes instead of " + text(should_be.size());
-      continue;
-    }
-    std::uint64_t first = is.size(), num_different = 0;
-    for (std::uint64_t i = is.size(); i-- > 0;) {
-      if (is[i] == should_be[i]) continue;
-      first = i;
-      ++num_different;
-    }
-    found += " differs from byte " + text(first) + " on: " + text(num_different) + " of " + text(is.size()) +
-             " bytes";
-  }
+  for (const auto& [name, buffer] : kBuffers) add_difference(found, name, unit.*buffer, expected.*buffer);
   return found;
 }
 
@@ -323,16 +289,12 @@ std::string difference(const Found& found, const Found& expected) {
 
 // ---- paths
 
-struct PathComparison::Path {
-  explicit Path(CodecPath given) : path(std::move(given)) {}
+struct PathComparison::Path : PathLog {
+  explicit Path(CodecPath given) : PathLog(given.name), path(std::move(given)) {}
 
-  void add_problem(const std::string& problem) { outcome.problems.push_back(unit_text + ": " + problem); }
   Result<Encoded> encode(const SelftestUnit& unit, const Pieces& pieces);
 
   const CodecPath path;
-  SelftestPath outcome;
-  bool has_failed = false;  ///< it threw
-  std::string unit_text;    ///< of the unit that it is at
   SlabBuffers buffers;
   DecodeBuffers decode_buffers;
 };
@@ -360,10 +322,7 @@ struct PathComparison::Expected {
 
 PathComparison::PathComparison(std::vector<CodecPath> paths) {
   assert(!paths.empty());
-  for (CodecPath& path : paths) {
-    paths_.push_back(std::make_unique<Path>(std::move(path)));
-    paths_.back()->outcome.name = paths_.back()->path.name;
-  }
+  for (CodecPath& path : paths) paths_.push_back(std::make_unique<Path>(std::move(path)));
 }
 
 PathComparison::~PathComparison() = default;
@@ -427,24 +386,17 @@ void PathComparison::add(const SelftestUnit& unit) {
   Expected expected;
   for (const std::unique_ptr<Path>& path : paths_) {
     const bool is_first = path == paths_.front();
-    if (path->has_failed || (!is_first && path->outcome.problems.size() >= kMaxProblems)) continue;
-    path->unit_text = unit.name + pieces_for(path->path, unit).text;
-    ++path->outcome.num_units;
-    try {
+    path->try_unit(unit.name + pieces_for(path->path, unit).text, is_first, [&] {
       if (path->path.use) path->path.use();
       if (is_first) measure(*path, unit, expected);
       check(*path, unit, expected);
-    } catch (const Error& error) {
-      if (is_first) throw;
-      path->add_problem(error.what());
-      path->has_failed = true;
-    }
+    });
   }
 }
 
 std::vector<SelftestPath> PathComparison::outcome() const {
   std::vector<SelftestPath> outcome;
-  for (const std::unique_ptr<Path>& path : paths_) outcome.push_back(path->outcome);
+  for (const std::unique_ptr<Path>& path : paths_) outcome.push_back(path->outcome());
   return outcome;
 }
 

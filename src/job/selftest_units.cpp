@@ -9,30 +9,13 @@
 #include "format/bf16_fields.h"
 #include "format/codebook.h"
 #include "format/histogram.h"
+#include "job/selftest_random.h"
 
 namespace weightpress::job {
 namespace {
 
 using Words = std::vector<std::uint16_t>;
-
-std::uint64_t mix(std::uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
-  return value ^ (value >> 31);
-}
-
-/// The same everywhere, unlike the standard's distributions.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : seed_(mix(seed)) {}
-
-  std::uint64_t next() { return mix(seed_ + 0x9E3779B97F4A7C15 * ++count_); }
-  std::uint64_t below(std::uint64_t bound) { return next() % bound; }
-
- private:
-  std::uint64_t seed_;
-  std::uint64_t count_ = 0;
-};
+using Random = SelftestRandom;
 
 std::uint16_t with_exponent(std::uint32_t exponent, std::uint64_t random) {
   return df11::join_bf16(static_cast<std::uint8_t>(exponent), static_cast<std::uint8_t>(random));

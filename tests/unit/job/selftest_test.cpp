@@ -8,6 +8,7 @@
 #include <weightpress/selftest.h>
 
 #include "format/codebook.h"
+#include "host/simd_level.h"
 #include "job/selftest_units.h"
 #include "support/weights.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 TEST(Selftest, AllCasesPass) {
   const std::vector<SelftestCase> cases = run_selftest(2);
-  EXPECT_GE(cases.size(), 16u);
+  EXPECT_EQ(cases.size(), 16u + 9u);
   for (const SelftestCase& test : cases) EXPECT_TRUE(test.passed) << test.name << ": " << test.problem;
 }
 
@@ -25,18 +26,47 @@ TEST(Selftest, AllPathsOfThisMachineAreAlike) {
       compare_selftest_paths({.num_threads = 2, .num_random_units = 30, .seed = 11, .max_weights = 30'000});
   EXPECT_TRUE(comparison.passed());
   EXPECT_EQ(comparison.num_units, 38u);
-  std::vector<std::string> names;
+  EXPECT_EQ(comparison.num_tensors, 39u);
+  std::vector<std::string> names, tile_ans_names;
   for (const SelftestPath& path : comparison.paths) {
-    names.push_back(path.name);
-    EXPECT_EQ(path.num_units, comparison.num_units) << path.name;
+    const bool is_df11 = path.format == Format::kDf11;
+    (is_df11 ? names : tile_ans_names).push_back(path.name);
+    EXPECT_EQ(path.num_units, is_df11 ? comparison.num_units : comparison.num_tensors) << path.name;
     for (const std::string& problem : path.problems) ADD_FAILURE() << path.name << ": " << problem;
   }
   ASSERT_GE(names.size(), 3u);
+  // GPUs, or why there are none.
+  EXPECT_TRUE(names.size() > 3 || !comparison.not_run.empty());
   names.resize(3);
   EXPECT_EQ(names, (std::vector<std::string>{"cpu, 1 thread", "cpu, 2 threads", "cpu, 1 thread, in pieces"}));
-  // GPUs, or why there are none.
-  EXPECT_TRUE(comparison.paths.size() > 3 || !comparison.not_run.empty());
-  for (const std::string& path : comparison.not_run) EXPECT_TRUE(path.starts_with("cuda")) << path;
+  const std::vector<std::string> with_simd = {
+      "cpu, 1 thread, Tile-ANS without SIMD", "cpu, 1 thread, Tile-ANS with AVX2",
+      "cpu, 2 threads, Tile-ANS with AVX2", "cpu, 1 thread, Tile-ANS with AVX2, in pieces"};
+  const std::vector<std::string> without = {"cpu, 1 thread, Tile-ANS without SIMD",
+                                            "cpu, 2 threads, Tile-ANS without SIMD",
+                                            "cpu, 1 thread, Tile-ANS without SIMD, in pieces"};
+  const bool has_simd = host::best_simd_level() != host::SimdLevel::kPortable;
+  ASSERT_GE(tile_ans_names.size(), has_simd ? 4u : 3u);
+  tile_ans_names.resize(has_simd ? 4 : 3);
+  EXPECT_EQ(tile_ans_names, has_simd ? with_simd : without);
+  for (const std::string& path : comparison.not_run)
+    EXPECT_TRUE(path.starts_with("cuda") || (!has_simd && path.starts_with("cpu, Tile-ANS with AVX2: ")))
+        << path;
+}
+
+TEST(Selftest, OneFormatOnly) {
+  SelftestComparisonOptions options{.num_threads = 1, .num_random_units = 2, .max_weights = 100};
+  options.tile_ans = false;
+  const SelftestComparison df11 = compare_selftest_paths(options);
+  EXPECT_EQ(df11.num_units, 10u);
+  EXPECT_EQ(df11.num_tensors, 0u);
+  options.tile_ans = true;
+  options.df11 = false;
+  const SelftestComparison tile_ans = compare_selftest_paths(options);
+  EXPECT_EQ(tile_ans.num_units, 0u);
+  EXPECT_EQ(tile_ans.num_tensors, 11u);
+  for (const SelftestPath& path : df11.paths) EXPECT_EQ(path.format, Format::kDf11);
+  for (const SelftestPath& path : tile_ans.paths) EXPECT_EQ(path.format, Format::kTileAns);
 }
 
 TEST(SelftestUnits, FollowFromSeedAndNumber) {
