@@ -123,7 +123,6 @@ TileAnsCompression::TileAnsCompression(const CompressOptions& options)
       checkpoint_(model::Checkpoint::open(options.source)),
       source_is_folder_(fs::is_directory(options.source)),
       choice_(choose_device(options.device)) {
-  refuse_containers();
   index_name_ = find_index_name(options.source);
   if (source_is_folder_ || index_name_) {
     config_ = read_beside_source(checkpoint_, kConfigName);
@@ -134,18 +133,6 @@ TileAnsCompression::TileAnsCompression(const CompressOptions& options)
     by_file_[checkpoint_.tensors()[t].file_index].push_back(t);
   for (const model::File& file : checkpoint_.files()) file_names_.push_back(file.path().filename().string());
   choose_tensors();
-}
-
-/// Whatever has the name of a part of a container would be taken for one.
-void TileAnsCompression::refuse_containers() const {
-  for (const model::SourceTensor& tensor : checkpoint_.tensors()) {
-    if (tensor.name.find(model::kTileAnsPrefix) == tensor.name.npos) continue;
-    throw Error(ErrorDetails{.code = ErrorCode::kUsage,
-                             .message = printable(checkpoint_.files()[tensor.file_index].path().native()) +
-                                        ": is Tile-ANS-compressed already (it holds " +
-                                        in_quotes(tensor.name) + "): give the original model",
-                             .tensor = tensor.name});
-  }
 }
 
 void TileAnsCompression::choose_tensors() {

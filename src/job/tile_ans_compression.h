@@ -94,7 +94,6 @@ class TileAnsCompression {
   bool trusts_plans_ = true;         // of the earlier run
   bool has_unproven_plans_ = false;  // this file: of the earlier run, or of a GPU
 
-  void refuse_containers() const;
   void choose_tensors();
   void plan_memory_use(bool writes);
   PlannedFile plan_file(std::size_t file_index);

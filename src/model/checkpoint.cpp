@@ -11,6 +11,7 @@
 #include "model/safetensors_header.h"
 #include "model/shard_series.h"
 #include "model/text.h"
+#include "model/tile_ans_header.h"
 
 namespace weightpress::model {
 namespace {
@@ -201,7 +202,7 @@ Checkpoint Checkpoint::open(const fs::path& path, Df11Policy df11) {
     if (is_folder) check_series(checkpoint.folder_, names_of(content.tensor_files), {});
     for (const auto& file : content.tensor_files) checkpoint.add_file(file);
     checkpoint.sort_tensors({});
-    if (df11 == Df11Policy::kRefuse) checkpoint.refuse_df11();
+    if (df11 == Df11Policy::kRefuse) checkpoint.refuse_compressed();
     return checkpoint;
   }
 
@@ -222,7 +223,7 @@ Checkpoint Checkpoint::open(const fs::path& path, Df11Policy df11) {
   }
   check_series(checkpoint.folder_, names, index_path.filename().string());
   checkpoint.sort_tensors(index_path.filename().string());
-  if (df11 == Df11Policy::kRefuse) checkpoint.refuse_df11();
+  if (df11 == Df11Policy::kRefuse) checkpoint.refuse_compressed();
   checkpoint.check_against_index(index_path, weight_map);
   return checkpoint;
 }
@@ -260,8 +261,15 @@ void Checkpoint::sort_tensors(const std::string& index_name) {
       .tensor = twin->name});
 }
 
-void Checkpoint::refuse_df11() const {
+void Checkpoint::refuse_compressed() const {
   for (const SourceTensor& tensor : tensors_) {
+    // Whatever has the name of a part of a container would be taken for one.
+    if (tensor.name.find(kTileAnsPrefix) != tensor.name.npos)
+      throw Error(ErrorDetails{.code = ErrorCode::kUsage,
+                               .message = printable(files_[tensor.file_index].path().native()) +
+                                          ": is already Tile-ANS-compressed (it holds " +
+                                          in_quotes(tensor.name) + "): give the original model",
+                               .tensor = tensor.name});
     if (!tensor.name.ends_with(kBitstreamSuffix)) continue;
     const std::string unit = tensor.name.substr(0, tensor.name.size() - kBitstreamSuffix.size());
     if (find(unit + ".sign_mantissa") == nullptr) continue;

@@ -66,7 +66,7 @@ class Checkpoint {
   void add_file(const std::filesystem::path& path);
   /// index_name: of the index that lists the files, or empty.
   void sort_tensors(const std::string& index_name);
-  void refuse_df11() const;
+  void refuse_compressed() const;
   void check_against_index(const std::filesystem::path& index_path,
                            const std::vector<std::pair<std::string, std::string>>& weight_map) const;
 

@@ -285,10 +285,33 @@ class Refusals(TileAnsCase):
         self.assertFalse(pathlib.Path(f"{self.out}.partial").exists())
 
     def test_what_is_compressed_already(self):
-        self.compressed(self.source, self.out)
-        again = self.work / "again.safetensors"
-        self.assert_fails(self.compress(self.out, again), IMPOSSIBLE, "already", out_absent=False)
-        self.assertFalse(again.exists())
+        """By whatever format, with whatever definition: compress and estimate ask for the original model."""
+        model = files.write_folder(self.work / "model", {"weights.safetensors": {
+            f"model.layers.0.self_attn.{name}_proj.weight": tensor("BF16", 9000, seed) for seed, name in enumerate("qkvo")}}, index=None)
+        definition = self.work / "layers.json"
+        definition.write_text(json.dumps({"name": "layers", "layout": "transformers", "pattern_dict": {
+            r"model\.layers\.\d+": [f"self_attn.{name}_proj" for name in "qkvo"]}}))
+        (model / "config.json").write_text('{"model_type": "llama"}')
+        folder, file, df11 = self.work / "folder", self.work / "file.safetensors", self.work / "df11"
+        self.compressed(model, folder)
+        self.compressed(model / "weights.safetensors", file)
+        done = run("compress", model, "-o", df11, "--arch", definition, "-q")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        again = self.work / "again"
+        for source, what in ((folder, "Tile-ANS"), (file, "Tile-ANS"), (df11, "DF11")):
+            said = rf"^weightpress: [^\n]*safetensors: is already {what}-compressed \(it holds [^\n]*\): give the original model\n$"
+            for options in ([], ["--arch", "auto"], ["--arch", "qwen3-4b"], ["--arch", definition], ["--arch", "no-such-model"],
+                            ["--format", "tile-ans"], ["--format", "tile-ans", "--include", "x.*"]):
+                with self.subTest(source=source, options=options):
+                    for done in (run("compress", source, "-o", again, *options), run("estimate", source, *options)):
+                        self.assertEqual(done.returncode, IMPOSSIBLE)
+                        self.assertRegex(done.stderr, said)
+                        self.assertEqual(done.stdout, "")
+                    self.assertFalse([path for path in self.work.iterdir() if path.name.startswith("again")])
+            # Nor is it the source that an output is compared with.
+            done = run("verify", folder, "--source", source)
+            self.assertEqual(done.returncode, IMPOSSIBLE)
+            self.assertRegex(done.stderr, said)
 
     def test_names_at_the_border(self):
         """A source with a name like a part of a container is none; the longest names leave room for what follows them."""
