@@ -2,17 +2,23 @@
 //
 //   bench_tile_ans --benchmark_repetitions=5
 //   WP_BENCH_THREADS=2 WP_BENCH_WEIGHTS=20000000 bench_tile_ans --benchmark_filter=bf16
+//   WP_BENCH_TENSOR=weights.bin bench_tile_ans
 //
-// WP_BENCH_WEIGHTS: how many BF16 weights take as many bytes as each tensor here. What was encoded is decoded
-// and compared before anything is timed. Counters: GB/s of the tensor's bytes, decimal; of_memcpy: share of
-// the bandwidth of memcpy measured in this process just before; ratio: stored bytes / tensor bytes.
+// WP_BENCH_WEIGHTS: how many BF16 weights take as many bytes as each tensor here. WP_BENCH_TENSOR: a file
+// whose bytes are the one tensor, of BF16; bench/tile_ans_speed.py gives it to this program and to entropack.
+// What was encoded is decoded and compared before anything is timed. Counters: GB/s of the tensor's bytes,
+// decimal; of_memcpy: share of the bandwidth of memcpy measured in this process just before; ratio: stored
+// bytes / tensor bytes.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -30,6 +36,7 @@ struct TensorKind {
   const char* name;
   std::uint32_t num_lanes;
   std::vector<std::uint8_t> (*make)(std::size_t num_bytes);
+  std::size_t num_bytes = 2 * bench::num_weights();
 };
 
 template <class T, class Make>
@@ -47,32 +54,53 @@ double normal(testing::Random& random) {
   return std::sqrt(-2 * std::log(1 - random.uniform())) * std::cos(6.283185307179586 * random.uniform());
 }
 
-const TensorKind kKinds[] = {
-    {"bf16", 2,
-     [](std::size_t num_bytes) {
-       const std::vector<std::uint16_t> weights = testing::normal_weights(num_bytes / 2, 1);
-       std::vector<std::uint8_t> bytes(weights.size() * 2);
-       std::memcpy(bytes.data(), weights.data(), bytes.size());
-       return bytes;
-     }},
-    {"fp32", 4,
-     [](std::size_t num_bytes) {
-       return elements<float>(
-           num_bytes, [](testing::Random& random) { return static_cast<float>(0.02 * normal(random)); });
-     }},
-    {"int8", 1,
-     [](std::size_t num_bytes) {
-       return elements<std::int8_t>(num_bytes, [](testing::Random& random) {
-         return static_cast<std::int8_t>(std::lround(std::fmax(-127, std::fmin(127, 20 * normal(random)))));
-       });
-     }},
-    {"int64_small", 8,
-     [](std::size_t num_bytes) {
-       return elements<std::int64_t>(num_bytes, [](testing::Random& random) {
-         return static_cast<std::int64_t>(std::lround(300 * normal(random)));
-       });
-     }},
-};
+std::vector<TensorKind> kinds() {
+  if (const char* path = std::getenv("WP_BENCH_TENSOR")) {
+    std::error_code error;
+    const std::uintmax_t num_bytes = std::filesystem::file_size(path, error) / 2 * 2;
+    if (error || num_bytes == 0) {
+      std::fprintf(stderr, "WP_BENCH_TENSOR=%s: this file cannot be read, or is empty\n", path);
+      std::exit(1);
+    }
+    return {{"bf16_file", 2,
+             [](std::size_t size) {
+               std::vector<std::uint8_t> bytes(size);
+               std::ifstream file(std::getenv("WP_BENCH_TENSOR"), std::ios::binary);
+               if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size))) {
+                 std::fprintf(stderr, "WP_BENCH_TENSOR: the file cannot be read\n");
+                 std::exit(1);
+               }
+               return bytes;
+             },
+             static_cast<std::size_t>(num_bytes)}};
+  }
+  return {
+      {"bf16", 2,
+       [](std::size_t num_bytes) {
+         const std::vector<std::uint16_t> weights = testing::normal_weights(num_bytes / 2, 1);
+         std::vector<std::uint8_t> bytes(weights.size() * 2);
+         std::memcpy(bytes.data(), weights.data(), bytes.size());
+         return bytes;
+       }},
+      {"fp32", 4,
+       [](std::size_t num_bytes) {
+         return elements<float>(
+             num_bytes, [](testing::Random& random) { return static_cast<float>(0.02 * normal(random)); });
+       }},
+      {"int8", 1,
+       [](std::size_t num_bytes) {
+         return elements<std::int8_t>(num_bytes, [](testing::Random& random) {
+           return static_cast<std::int8_t>(std::lround(std::fmax(-127, std::fmin(127, 20 * normal(random)))));
+         });
+       }},
+      {"int64_small", 8,
+       [](std::size_t num_bytes) {
+         return elements<std::int64_t>(num_bytes, [](testing::Random& random) {
+           return static_cast<std::int64_t>(std::lround(300 * normal(random)));
+         });
+       }},
+  };
+}
 
 struct Data {
   std::vector<std::uint8_t> bytes, decoded;
@@ -132,7 +160,7 @@ Data& prepare(const TensorKind& kind, int threads) {
   static std::map<std::string, Data> all;
   Data& data = all[kind.name];
   if (!data.bytes.empty()) return data;
-  data.bytes = kind.make(2 * bench::num_weights());
+  data.bytes = kind.make(kind.num_bytes);
   data.decoded.resize(data.bytes.size());
   data.histograms.resize(kind.num_lanes);
   host::HostTileAnsStages stages(threads);
@@ -163,6 +191,23 @@ Data& prepare(const TensorKind& kind, int threads) {
   return data;
 }
 
+/// All that makes the buffers of a tensor, which is what entropack's `compress` does.
+void histogram_plan_encode(Data& data, TileAnsStages& stages) {
+  histogram(data, stages);
+  data.plan = plan_tensor({}, data.histograms).value();
+  encode(data, stages);
+}
+
+struct NoStages {
+  NoStages(int, host::SimdLevel) {}
+};
+
+void copy(Data& data, NoStages&) {
+  std::memcpy(data.decoded.data(), data.bytes.data(), data.bytes.size());
+  benchmark::DoNotOptimize(data.decoded.data());
+  benchmark::ClobberMemory();
+}
+
 double memcpy_rate(const std::vector<std::uint8_t>& bytes) {
   std::vector<std::uint16_t> words(bytes.size() / 2);
   std::memcpy(words.data(), bytes.data(), words.size() * 2);
@@ -171,9 +216,9 @@ double memcpy_rate(const std::vector<std::uint8_t>& bytes) {
 
 template <class Stages, class Body>
 void add(const char* stage, const TensorKind& kind, int threads, host::SimdLevel simd, Body body) {
-  const std::string name = std::string("BM_") + stage + "/" + kind.name + "/" +
-                           std::to_string(2 * bench::num_weights()) + "/cpu" + std::to_string(threads) +
-                           (simd == host::SimdLevel::kPortable ? "_portable" : "_avx2");
+  std::string name = std::string("BM_") + stage + "/" + kind.name + "/" + std::to_string(kind.num_bytes) +
+                     "/cpu" + std::to_string(threads);
+  if (!std::is_same_v<Stages, NoStages>) name += simd == host::SimdLevel::kPortable ? "_portable" : "_avx2";
   benchmark::RegisterBenchmark(
       name.c_str(),
       [=](benchmark::State& state) {
@@ -196,11 +241,13 @@ void add(const char* stage, const TensorKind& kind, int threads, host::SimdLevel
 void register_all(int threads) {
   std::vector<host::SimdLevel> levels = {host::SimdLevel::kPortable};
   if (host::best_simd_level() == host::SimdLevel::kAvx2) levels.push_back(host::SimdLevel::kAvx2);
-  for (const TensorKind& kind : kKinds) {
+  for (const TensorKind& kind : kinds()) {
+    add<NoStages>("Memcpy", kind, 1, host::SimdLevel::kPortable, copy);
     add<host::HostTileAnsStages>("LaneHistogram", kind, threads, host::SimdLevel::kPortable, histogram);
     for (const host::SimdLevel simd : levels) {
       add<host::HostTileAnsStages>("Sizes", kind, threads, simd, sizes);
       add<host::HostTileAnsStages>("Encode", kind, threads, simd, encode);
+      add<host::HostTileAnsStages>("HistogramPlanEncode", kind, threads, simd, histogram_plan_encode);
       add<host::HostTileAnsDecodeStage>("Decode", kind, threads, simd, decode);
     }
   }

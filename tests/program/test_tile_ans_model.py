@@ -8,6 +8,7 @@ import unittest
 
 import numpy as np
 
+import model_casts
 import support
 import tile_ans_files as files
 from test_tile_ans import TileAnsCase
@@ -16,22 +17,8 @@ MODEL = support.ROOT / "build" / "models" / "all-minilm-l6-v2"
 SKIPPED = 77
 
 
-def to_bf16(values):
-    bits = values.view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
-
-
-def to_e4m3(values):
-    """Round to the nearest of its 256 values, NaN apart."""
-    codes = np.arange(0x7F)
-    exponents, mantissas = codes >> 3, codes & 7
-    table = np.where(exponents == 0, mantissas / 512, (1 + mantissas / 8) * 2.0 ** (exponents - 7)).astype(np.float32)
-    middles = (table[1:] + table[:-1]) / 2
-    return (np.searchsorted(middles, np.abs(values)) | (values < 0) << 7).astype(np.uint8)
-
-
-CASTS = {"F32": lambda values: values, "F16": lambda values: values.astype("<f2"), "BF16": to_bf16, "F8_E4M3": to_e4m3,
-         "I8": lambda values: np.clip(np.round(values / (np.abs(values).max() / 127 or 1)), -127, 127).astype("i1")}
+CASTS = {"F32": lambda values: values, "F16": lambda values: values.astype("<f2"), "BF16": model_casts.to_bf16,
+         "F8_E4M3": lambda values: model_casts.to_f8(values, "F8_E4M3"), "I8": model_casts.to_i8}
 
 
 class TrainedModel(TileAnsCase):
