@@ -185,7 +185,7 @@ class TileAnsDecompressJob {
     if (stored.is_raw()) {
       copy(stored.data, place, files);
     } else {
-      const OpenedTileAns opened = std::move(open_container(checkpoint_, stored).value());
+      const OpenedTileAns opened = open_container(checkpoint_, stored).value();
       const tile_ans::Layout& layout = opened.plan.layout;
       const std::uint64_t num_tiles = layout.num_tiles();
       const std::uint64_t step = tiles_in(layout, memory_->size_bytes(),

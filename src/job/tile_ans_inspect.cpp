@@ -22,7 +22,7 @@ InspectedTileAns describe(const model::Checkpoint& checkpoint, const StoredTileA
   found.size_bytes = stored.stored_bytes;
   found.is_raw = stored.is_raw();
   if (found.is_raw) return found;
-  const OpenedTileAns opened = std::move(open_container(checkpoint, stored).value());
+  const OpenedTileAns opened = open_container(checkpoint, stored).value();
   const tile_ans::Layout& layout = opened.plan.layout;
   found.tile_elements = layout.tile_elements;
   found.probability_bits = layout.probability_bits;

@@ -209,7 +209,7 @@ Result<OpenedTileAns> open_container(const model::Checkpoint& checkpoint, const 
       shapes, *layout,
       {.lane_modes = modes, .decode_tables = tables, .first_offset = ends[0], .last_offset = ends[1]});
   if (!plan) return fail(plan.error());
-  opened.plan = std::move(*plan);
+  opened.plan = *plan;
   opened.payload_words = ends[1];
   return opened;
 }

@@ -106,7 +106,7 @@ std::optional<PlannedTileAns> TileAnsTensorCompressor::plan(std::size_t tensor_i
   });
 
   PlannedTileAns planned{.tensor = tensor_index,
-                         .plan = std::move(tile_ans::plan_tensor(options_.settings, histograms).value()),
+                         .plan = tile_ans::plan_tensor(options_.settings, histograms).value(),
                          .header = header_of(tensor)};
   const tile_ans::TensorPlan& plan = planned.plan;
   std::vector<tile_ans::LaneOutput> outputs;

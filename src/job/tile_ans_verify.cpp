@@ -91,7 +91,7 @@ class TileAnsVerifyJob {
       progress_.total_bytes += stored.size_bytes();
       if (stored.is_raw()) continue;
       if (auto opened = open_container(output_, stored)) {
-        opened_[c] = std::make_unique<OpenedTileAns>(std::move(*opened));
+        opened_[c] = std::make_unique<OpenedTileAns>(*opened);
         report_.num_weights += opened_[c]->plan.layout.num_elements;
         report_.num_chunks += opened_[c]->plan.layout.num_tiles();
       } else {
