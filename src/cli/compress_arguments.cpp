@@ -88,6 +88,7 @@ void add_tile_ans_options(CLI::App& command, CompressArguments& arguments) {
   TileAnsOptions& options = arguments.options.tile_ans;
   const char* const group = "With --format tile-ans";
   command.add_option("--tile-elements", options.tile_elements, "elements of a tile (default 0: by size)")
+      ->check(CLI::Range(std::int64_t{0}, (std::int64_t{1} << 31) - 1))
       ->option_text("N")
       ->group(group);
   command.add_option("--probability-bits", options.probability_bits, "9 to 12 (default 0: what takes least)")
@@ -102,6 +103,7 @@ void add_tile_ans_options(CLI::App& command, CompressArguments& arguments) {
   add_patterns("--include", options.include, "only tensors of these names (Python regex)");
   add_patterns("--exclude", options.exclude, "no tensors of these names");
   command.add_option("--dtype", arguments.dtypes, "only tensors of these dtypes, e.g. BF16,I8")
+      ->check([](const std::string& list) { return std::string(list.empty() ? "the list is empty" : ""); })
       ->option_text("LIST")
       ->group(group);
 }

@@ -21,7 +21,7 @@ void add_machine_options(CLI::App& command, RunOptions& run, int& num_threads, c
   command
       .add_option("--device", run.device,
                   "auto: the first GPU that can be used, else the CPU; " + std::string(what) + " is the same")
-      ->option_text("auto|cpu|cuda|cuda:N");
+      ->option_text("auto|cpu|cuda|cuda:N|cuda:N,M");
   add_threads_option(command, num_threads, "CPU threads (default: all)");
 }
 

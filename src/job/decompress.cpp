@@ -105,10 +105,11 @@ class DecompressJob {
 
   void refuse_what_is_not_df11() const {
     if (!model_.units.empty()) return;
-    throw Error(ErrorCode::kUsage, printable(options_.source.native()) +
-                                       ": holds no DF11 unit, so there is nothing to decompress: give the "
-                                       "output of a DF11 compressor ('weightpress inspect' tells what a file "
-                                       "holds)");
+    throw Error(ErrorCode::kUsage,
+                printable(options_.source.native()) +
+                    ": holds no DF11 unit and no Tile-ANS tensor, so there is nothing to "
+                    "decompress: give the output of a compressor ('weightpress inspect' tells what a file "
+                    "holds)");
   }
 
   /// config.json and generation_config.json go with a folder. Beside a file, config.json may be of another

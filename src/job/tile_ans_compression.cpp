@@ -150,6 +150,7 @@ void TileAnsCompression::choose_tensors() {
     any_named = true;
     if (std::ranges::any_of(exclude, matches)) continue;
     if (!dtypes.empty() && !std::ranges::count(dtypes, tensor.dtype)) continue;
+    any_chosen_ = true;
     is_candidate_[t] = tensor.name.size() <= kMaxTensorNameBytes && model::is_tile_ans_dtype(tensor.dtype) &&
                        !tensor.shape.empty() && tensor.size_bytes != 0 &&
                        tensor.num_elements() <= tile_ans::kMaxElements &&
@@ -364,7 +365,11 @@ void TileAnsCompression::finish_report() {
   report_.device = device_->name();
   report_.why_device = device_->why();
   if (report_.units.empty())
-    report_.notes.emplace_back("no tensor would shrink, so all are stored as they are");
+    report_.notes.emplace_back(
+        any_chosen_ || is_candidate_.empty()
+            ? "no tensor would shrink, so all are stored as they are"
+            : "no tensor of the source is chosen by --include, --exclude and --dtype, so "
+              "all are stored as they are");
 }
 
 void TileAnsCompression::show_progress() {

@@ -72,6 +72,7 @@ class TileAnsCompression {
   std::optional<std::string> index_name_;
   std::vector<std::vector<std::size_t>> by_file_;   // tensors of each source file
   std::vector<bool> is_candidate_, is_compressed_;  // by tensor
+  bool any_chosen_ = false;                         // by name and dtype, also what would not shrink
   /// Of one file of the output. A single file may be given another name.
   std::vector<std::string> file_names_;
 

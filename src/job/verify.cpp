@@ -88,9 +88,10 @@ class VerifyJob {
 
   void settle_level() {
     if (units().empty() && survey_.broken.empty()) {
-      throw Error(ErrorCode::kUsage, printable(options_.path.native()) +
-                                         " holds no DF11 units, so there is nothing to verify: name what "
-                                         "'weightpress compress' or another DF11 compressor wrote");
+      throw Error(ErrorCode::kUsage,
+                  printable(options_.path.native()) +
+                      " holds no DF11 units and no Tile-ANS tensors, so there is nothing to "
+                      "verify: name what 'weightpress compress' or another compressor wrote");
     }
     const bool is_official = options_.engine == VerifyEngine::kOfficial;
     report_.engine = options_.engine;

@@ -164,10 +164,11 @@ class Tensors(TileAnsCase):
                 (["--exclude", "layers"], everything),  # whole names
                 (["--dtype", "BF16"], {name for name in everything if ".a." in name}),
                 (["--dtype", "float32,I8"], {name for name in everything if ".a." not in name}),
-                (["--dtype", "F16"], set())):
+                (["--dtype", "F16"], set()), (["--exclude", ".*"], set())):
             with self.subTest(options=options):
                 out = self.work / "out.safetensors"
-                self.compressed(source, out, "--force", *options)
+                done = self.compressed(source, out, "--force", *options)
+                self.assertEqual("note: no tensor of the source is chosen by --include, --exclude and --dtype" in done.stderr, not want)
                 stored, _ = files.read_file(out)
                 found = {name.removesuffix(PREFIX + "header") for name in stored if name.endswith(PREFIX + "header")}
                 self.assertEqual(found, want)
@@ -277,6 +278,7 @@ class Refusals(TileAnsCase):
         for options, said in ((["--tile-elements", 2**31], "2147483647|tile"), (["--probability-bits", 8], "probability"),
                               (["--probability-bits", 13], "probability"), (["--raw-lane-threshold", "8.5"], "threshold"),
                               (["--raw-lane-threshold", "nan"], "threshold"), (["--raw-lane-threshold", "-1"], "threshold"),
+                              (["--tile-elements", "-1"], "--tile-elements: .* -1 "), (["--dtype", ""], "--dtype: the list is empty"),
                               (["--dtype", "F64"], "F64"), (["--dtype", "BF16,"], "dtype"), (["--include", "("], "regular expression"),
                               (["--include", "b"], "no tensor"), (["--device", "tpu"], "auto, cpu, cuda"), (["--verifier", "own"], "--verifier"),
                               (["--format", "zip"], "format"), (["--ram", "4M"], "smallest value that works")):
@@ -338,6 +340,10 @@ class Refusals(TileAnsCase):
         self.assert_fails(self.compress(self.source, model, "--force"), IMPOSSIBLE, "not replaced|of a DF11|source", out_absent=False)
         self.assert_fails(run("decompress", folder, "-o", folder, "--force"), IMPOSSIBLE, out_absent=False)
         self.assert_comes_back(folder, model)
+
+    def test_what_is_not_compressed(self):
+        self.assert_fails(run("decompress", self.source, "-o", self.out), IMPOSSIBLE, "holds no DF11 unit and no Tile-ANS tensor")
+        self.assert_fails(run("verify", self.source), IMPOSSIBLE, "holds no DF11 units and no Tile-ANS tensors")
 
     def test_verify_needs(self):
         self.compressed(self.source, self.out)
