@@ -320,15 +320,15 @@ tile_ans::Completion GpuTileAnsStages::encode(const EncodeArguments& arguments) 
     stream_.copy_to_host(&returned().status, parameters.d_status, sizeof(std::uint64_t));
   });
 
-  std::vector<LaneOutput> coded;
-  for (const LaneOutput& output : arguments.lanes)
-    if (!is_raw(output)) coded.push_back(output);
   return tile_ans::Completion(
-      [this, coded = std::move(coded), tiles = arguments.tiles, num_lanes = plan.layout.num_lanes,
-       num_elements = plan.layout.elements_of(arguments.tiles.first_tile, arguments.tiles.num_tiles)] {
+      [this, plan = arguments.plan, tiles = arguments.tiles,
+       lanes = std::vector<LaneOutput>(arguments.lanes.begin(), arguments.lanes.end())] {
         wait();
-        const StageStatus status = tile_ans_encode_status(returned().status, tiles, num_lanes);
-        for (const LaneOutput& output : coded) {
+        const StageStatus status = tile_ans_encode_status(returned().status, tiles, plan->layout.num_lanes);
+        const std::uint64_t num_elements = plan->layout.elements_of(tiles.first_tile, tiles.num_tiles);
+        for (const LaneOutput& output : lanes) {
+          if (status.ok()) check_stream_words(*plan, tiles, output);
+          if (plan->lanes[output.lane].mode == LaneMode::kRaw) continue;
           const std::uint64_t total = returned().totals[output.lane];
           const std::uint64_t sum =
               std::accumulate(output.stream_words.begin(), output.stream_words.end(), std::uint64_t{0});

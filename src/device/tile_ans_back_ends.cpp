@@ -40,10 +40,20 @@ std::span<std::uint16_t> words_of(const LaneOutput& output, const tile_ans::Tens
                               tile_ans::lane_words_capacity(plan, output.lane, part));
 }
 
-std::array<LaneOutput, kMaxLanes> outputs_of(const tile_ans::EncodeArguments& arguments,
-                                             const TileRange& part, bool with_words) {
+/// Of a part of a slab; they and what they point to stay until the part is done.
+struct EncodePart {
+  std::array<LaneOutput, kMaxLanes> lanes;
+  tile_ans::EncodeArguments arguments;
+};
+struct DecodePart {
+  std::array<LaneInput, kMaxLanes> lanes;
+  tile_ans::DecodeArguments arguments;
+};
+
+void set_part(EncodePart& of_part, const tile_ans::EncodeArguments& arguments, const TileRange& part,
+              bool with_words) {
   const std::uint64_t skipped = part.first_tile - arguments.tiles.first_tile;
-  std::array<LaneOutput, kMaxLanes> outputs;
+  std::array<LaneOutput, kMaxLanes>& outputs = of_part.lanes;
   for (std::size_t i = 0; i < arguments.lanes.size(); ++i) {
     const LaneOutput& whole = arguments.lanes[i];
     outputs[i] = {.lane = whole.lane,
@@ -55,7 +65,11 @@ std::array<LaneOutput, kMaxLanes> outputs_of(const tile_ans::EncodeArguments& ar
     if (!whole.states.empty())
       outputs[i].states = whole.states.subspan(kNumStates * skipped, kNumStates * part.num_tiles);
   }
-  return outputs;
+  of_part.arguments = {
+      .plan = arguments.plan,
+      .tiles = part,
+      .elements = elements_of(arguments.elements, arguments.plan->layout, arguments.tiles, part),
+      .lanes = std::span(outputs).first(arguments.lanes.size())};
 }
 
 bool is_out_of_memory(const std::exception_ptr& failure) try {
@@ -70,7 +84,7 @@ bool is_out_of_memory(const std::exception_ptr& failure) try {
 
 StageStatus TileAnsBackEnds::run(std::uint64_t num_items, const Begin& begin, const End& end) {
   struct UnderWay {
-    TileAnsBackEnd& back_end;
+    std::size_t gpu;
     Part part;
     Completion completion;
   };
@@ -80,15 +94,17 @@ StageStatus TileAnsBackEnds::run(std::uint64_t num_items, const Begin& begin, co
     const std::uint64_t left = num_items - next, num_gpus = back_ends_.size();
     const std::uint64_t share = std::min(most_items, (left + num_gpus - 1) / num_gpus);
     std::vector<UnderWay> under_way;
-    std::exception_ptr failure;  // the first
+    under_way.reserve(num_gpus);  // nothing may fail between a begin and its note
+    std::exception_ptr failure;   // the first that is not about memory, if there is one
     const auto note_failure = [&] {
-      if (!failure) failure = std::current_exception();
+      if (!failure || is_out_of_memory(failure)) failure = std::current_exception();
     };
-    for (std::uint64_t first = next; const auto& back_end : back_ends_) {
+    std::uint64_t first = next;
+    for (std::size_t gpu = 0; gpu < num_gpus; ++gpu) {
       const Part part{first, std::min(share, num_items - first)};
       if (part.count == 0) break;
       try {
-        under_way.push_back({*back_end, part, begin(*back_end, part)});
+        under_way.push_back({gpu, part, begin(gpu, part)});
       } catch (...) {
         note_failure();
         break;
@@ -103,7 +119,7 @@ StageStatus TileAnsBackEnds::run(std::uint64_t num_items, const Begin& begin, co
         if (!is_useful) continue;
         if (!status.ok()) fault = status;
         is_useful = status.ok();
-        end(one.back_end, one.part);
+        end(one.gpu, one.part);
         next = one.part.first + one.part.count;
       } catch (...) {
         note_failure();
@@ -122,22 +138,19 @@ Completion TileAnsBackEnds::histogram(const tile_ans::HistogramArguments& argume
   const std::uint32_t num_lanes = arguments.num_lanes;
   // Of its own each: a part that fails half way may have added something.
   std::vector<std::array<tile_ans::Histogram, kMaxLanes>> counts(back_ends_.size());
-  const auto counts_of = [&](const TileAnsBackEnd& back_end) -> auto& {
-    const auto is_it = [&](const auto& other) { return other.get() == &back_end; };
-    return counts[static_cast<std::size_t>(std::ranges::find_if(back_ends_, is_it) - back_ends_.begin())];
-  };
+  std::vector<tile_ans::HistogramArguments> parts(back_ends_.size());
   std::array<tile_ans::Histogram, kMaxLanes> sums{};
   const StageStatus status = run(
       arguments.elements.size() / num_lanes,
-      [&](TileAnsBackEnd& back_end, const Part& part) {
-        auto& histograms = counts_of(back_end) = {};
-        return back_end.histogram({arguments.elements.subspan(num_lanes * part.first, num_lanes * part.count),
-                                   num_lanes, std::span(histograms).first(num_lanes)});
+      [&](std::size_t gpu, const Part& part) {
+        counts[gpu] = {};
+        parts[gpu] = {arguments.elements.subspan(num_lanes * part.first, num_lanes * part.count), num_lanes,
+                      std::span(counts[gpu]).first(num_lanes)};
+        return back_ends_[gpu]->histogram(parts[gpu]);
       },
-      [&](const TileAnsBackEnd& back_end, const Part&) {
-        const auto& histograms = counts_of(back_end);
+      [&](std::size_t gpu, const Part&) {
         for (std::uint32_t l = 0; l < num_lanes; ++l)
-          std::ranges::transform(sums[l], histograms[l], sums[l].begin(), std::plus<>());
+          std::ranges::transform(sums[l], counts[gpu][l], sums[l].begin(), std::plus<>());
       });
   for (std::uint32_t l = 0; l < num_lanes; ++l)
     std::ranges::transform(arguments.histograms[l], sums[l], arguments.histograms[l].begin(), std::plus<>());
@@ -145,34 +158,28 @@ Completion TileAnsBackEnds::histogram(const tile_ans::HistogramArguments& argume
 }
 
 Completion TileAnsBackEnds::sizes(const tile_ans::EncodeArguments& arguments) {
+  std::vector<EncodePart> parts(back_ends_.size());
   return Completion(run(
       arguments.tiles.num_tiles,
-      [&](TileAnsBackEnd& back_end, const Part& range) {
+      [&](std::size_t gpu, const Part& range) {
         const TileRange part{arguments.tiles.first_tile + range.first, range.count};
-        const auto outputs = outputs_of(arguments, part, false);
-        return back_end.sizes(
-            {.plan = arguments.plan,
-             .tiles = part,
-             .elements = elements_of(arguments.elements, arguments.plan->layout, arguments.tiles, part),
-             .lanes = std::span(outputs).first(arguments.lanes.size())});
+        set_part(parts[gpu], arguments, part, false);
+        return back_ends_[gpu]->sizes(parts[gpu].arguments);
       },
-      [](const TileAnsBackEnd&, const Part&) {}));
+      [](std::size_t, const Part&) {}));
 }
 
 Completion TileAnsBackEnds::encode(const tile_ans::EncodeArguments& arguments) {
+  std::vector<EncodePart> parts(back_ends_.size());
   std::array<std::uint64_t, kMaxLanes> num_words{};  // by output, so far
   return Completion(run(
       arguments.tiles.num_tiles,
-      [&](TileAnsBackEnd& back_end, const Part& range) {
+      [&](std::size_t gpu, const Part& range) {
         const TileRange part{arguments.tiles.first_tile + range.first, range.count};
-        const auto outputs = outputs_of(arguments, part, true);
-        return back_end.encode(
-            {.plan = arguments.plan,
-             .tiles = part,
-             .elements = elements_of(arguments.elements, arguments.plan->layout, arguments.tiles, part),
-             .lanes = std::span(outputs).first(arguments.lanes.size())});
+        set_part(parts[gpu], arguments, part, true);
+        return back_ends_[gpu]->encode(parts[gpu].arguments);
       },
-      [&](const TileAnsBackEnd&, const Part& range) {
+      [&](std::size_t, const Part& range) {
         const TileRange part{arguments.tiles.first_tile + range.first, range.count};
         for (std::size_t i = 0; i < arguments.lanes.size(); ++i) {
           const LaneOutput& output = arguments.lanes[i];
@@ -190,11 +197,12 @@ Completion TileAnsBackEnds::decode(const tile_ans::DecodeArguments& arguments) {
   const Layout& layout = arguments.layout;
   decoded_sum_ = 0;
   const TileRange& tiles = arguments.tiles;
+  std::vector<DecodePart> parts(back_ends_.size());
   return Completion(run(
       tiles.num_tiles,
-      [&](TileAnsBackEnd& back_end, const Part& range) {
+      [&](std::size_t gpu, const Part& range) {
         const TileRange part{tiles.first_tile + range.first, range.count};
-        std::array<LaneInput, kMaxLanes> lanes;
+        auto& lanes = parts[gpu].lanes;
         for (std::uint32_t l = 0; l < layout.num_lanes; ++l) {
           const LaneInput& whole = arguments.lanes[l];
           LaneInput& lane = lanes[l] = whole;
@@ -211,13 +219,14 @@ Completion TileAnsBackEnds::decode(const tile_ans::DecodeArguments& arguments) {
           if (!whole.states.empty())
             lane.states = whole.states.subspan(kNumStates * range.first, kNumStates * range.count);
         }
-        return back_end.decode({.layout = layout,
+        parts[gpu].arguments = {.layout = layout,
                                 .tiles = part,
                                 .lanes = std::span(lanes).first(layout.num_lanes),
                                 .source = elements_of(arguments.source, layout, tiles, part),
-                                .elements = elements_of(arguments.elements, layout, tiles, part)});
+                                .elements = elements_of(arguments.elements, layout, tiles, part)};
+        return back_ends_[gpu]->decode(parts[gpu].arguments);
       },
-      [&](const TileAnsBackEnd& back_end, const Part&) { decoded_sum_ += back_end.decoded_sum(); }));
+      [&](std::size_t gpu, const Part&) { decoded_sum_ += back_ends_[gpu]->decoded_sum(); }));
 }
 
 }  // namespace weightpress::device

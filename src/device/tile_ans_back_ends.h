@@ -1,6 +1,7 @@
 // Several GPUs as one, and slabs that do not fit into a GPU's memory: tiles are shared out in parts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,8 +33,9 @@ class TileAnsBackEnds final : public TileAnsBackEnd {
   struct Part {
     std::uint64_t first = 0, count = 0;
   };
-  using Begin = std::function<tile_ans::Completion(TileAnsBackEnd& back_end, const Part& part)>;
-  using End = std::function<void(TileAnsBackEnd& back_end, const Part& part)>;
+  /// gpu: its number. Arguments of each must live as long as those of all are in use.
+  using Begin = std::function<tile_ans::Completion(std::size_t gpu, const Part& part)>;
+  using End = std::function<void(std::size_t gpu, const Part& part)>;
 
   /// Calls begin() for parts that make up all items, a part a GPU at once, and end() for each that is done,
   /// in order. Returns the status of the first part with a fault; of those behind it nothing is told.

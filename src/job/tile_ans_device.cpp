@@ -29,6 +29,23 @@ bool counts_agree(const tile_ans::HistogramArguments& arguments, int num_threads
   return true;
 }
 
+/// What of raw lanes' faults sums do not show, and what they rely on: every stream has the words that its
+/// symbols take, and they are there; what fills the last one up is 0.
+bool raw_streams_are_whole(const tile_ans::DecodeArguments& arguments) {
+  const tile_ans::TileRange& tiles = arguments.tiles;
+  for (const tile_ans::LaneInput& input : arguments.lanes) {
+    if (input.mode != tile_ans::LaneMode::kRaw) continue;
+    std::uint64_t end = 0;  // in input.words
+    for (std::uint64_t i = 0; i < tiles.num_tiles; ++i) {
+      const std::uint64_t count = arguments.layout.elements_of(tiles.first_tile + i);
+      end += tile_ans::raw_words(count);
+      if (input.offsets[i + 1] != input.offsets.front() + end || end > input.words.size()) return false;
+      if (count % 2 != 0 && input.words[end - 1] >> 8 != 0) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 TileAnsDevice::TileAnsDevice(DeviceChoice choice, int num_threads, std::uint64_t device_bytes,
@@ -52,7 +69,7 @@ TileAnsDevice::TileAnsDevice(DeviceChoice choice, int num_threads, std::uint64_t
 
 SlabMemory TileAnsDevice::memory() {
   if (!uses_gpu()) return {};
-  return [this](std::uint64_t bytes) { return gpus_->pinned(bytes); };
+  return [this](std::uint64_t bytes) { return (gpus_ ? gpus_ : given_up_)->pinned(bytes); };
 }
 
 void TileAnsDevice::give_up(const ErrorDetails& error) {
@@ -111,18 +128,21 @@ Completion TileAnsDevice::encode(const tile_ans::EncodeArguments& arguments) {
 }
 
 bool TileAnsDevice::decoded_right(const tile_ans::DecodeArguments& arguments) const {
+  if (!raw_streams_are_whole(arguments)) return false;
   const std::span<const std::uint8_t> elements =
       arguments.elements.empty() ? arguments.source : arguments.elements;
   if (elements.empty()) return true;
   const std::uint32_t num_lanes = arguments.layout.num_lanes;
   const ColumnSums sums = sum_columns(elements, num_threads_);
   if (element_sum(sums, num_lanes) != gpus_->decoded_sum()) return false;
+  if (!arguments.elements.empty() && !arguments.source.empty() &&
+      sum_columns(arguments.source, num_threads_) != sums)
+    return false;
   for (std::uint32_t lane = 0; lane < num_lanes; ++lane) {
     const tile_ans::LaneInput& input = arguments.lanes[lane];
     if (input.mode != tile_ans::LaneMode::kRaw) continue;
     const std::span words(reinterpret_cast<const std::uint8_t*>(input.words.data()),
                           sizeof(std::uint16_t) * (input.offsets.back() - input.offsets.front()));
-    // What fills words up is 0.
     const ColumnSums word_sums = sum_columns(words, num_threads_);
     if (lane_sum(word_sums, 1, 0) != lane_sum(sums, num_lanes, lane)) return false;
   }

@@ -21,11 +21,10 @@ namespace weightpress::job {
 /// does that slab and all others.
 ///   histogram: its counts are compared with sums of the elements.
 ///   sizes, encode: no result that could be wrong without being found out is compared here: who uses them
-///   decodes
-///     the words with host_decode_stage() and compares how many there are; if that fails, give_up().
-///   decode: what was decoded is compared with sums of the source or of what came back, raw lanes also with
-///   their
-///     words. A fault that the GPU tells counts once the CPU has found it too.
+///   decodes the words with host_decode_stage() and compares how many there are; if that fails, give_up().
+///   decode: what was decoded is compared with sums of the source and of what came back, raw lanes also with
+///   their words, of which there must be as many as their symbols take. A fault that the GPU tells counts
+///   once the CPU has found it too.
 class TileAnsDevice final : public tile_ans::TileAnsStages, public tile_ans::TileAnsDecodeStage {
  public:
   /// With a sentence, when a GPU fails that was not asked for.

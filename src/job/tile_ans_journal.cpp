@@ -1,7 +1,9 @@
 #include "job/tile_ans_journal.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -29,6 +31,22 @@ std::string line_of(const char* key, std::string_view tensor) {
   JsonWriter line;
   line.begin_object(JsonWriter::Style::kOneLine).member(key, tensor).end_object();
   return take_line(std::move(line));
+}
+
+template <class T>
+T number_of(const json& value) {
+  const std::uint64_t number = value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
+  if (!value.is_number_unsigned() || number > std::numeric_limits<T>::max())
+    throw std::invalid_argument("number");
+  return static_cast<T>(number);
+}
+
+template <class T>
+std::vector<T> numbers_of(const json& values) {
+  if (!values.is_array()) throw std::invalid_argument("list");
+  std::vector<T> numbers;
+  for (const json& value : values) numbers.push_back(number_of<T>(value));
+  return numbers;
 }
 
 }  // namespace
@@ -62,16 +80,19 @@ bool TileAnsPastRun::add(std::string_view text) {
   if (!line.is_object()) return false;
   try {
     if (line.contains(kKeptKey)) {
-      kept_.insert(line.at(kKeptKey).get<std::string>());
+      const auto tensor = line.at(kKeptKey).get<std::string>();
+      kept_.insert(tensor);
+      planned_.erase(tensor);
     } else if (line.contains(kWrittenKey)) {
       written_.insert(line.at(kWrittenKey).get<std::string>());
     } else {
-      planned_[line.at(kPlannedKey).get<std::string>()] = {
-          line.at("bits").get<std::uint32_t>(), line.at("modes").get<std::vector<std::uint8_t>>(),
-          line.at("words").get<std::vector<std::uint64_t>>(),
-          line.at("frequencies").get<std::vector<std::uint16_t>>()};
+      const auto tensor = line.at(kPlannedKey).get<std::string>();
+      planned_[tensor] = {
+          number_of<std::uint32_t>(line.at("bits")), numbers_of<std::uint8_t>(line.at("modes")),
+          numbers_of<std::uint64_t>(line.at("words")), numbers_of<std::uint16_t>(line.at("frequencies"))};
+      kept_.erase(tensor);
     }
-  } catch (const json::exception&) {
+  } catch (const std::exception&) {  // not what it should be
     return false;
   }
   return true;
@@ -92,8 +113,12 @@ std::optional<PlannedTileAns> TileAnsPastRun::planned(const tile_ans::Settings& 
       past.words.size() != num_lanes || past.frequencies.size() != num_lanes * tile_ans::kNumSymbols) {
     return std::nullopt;
   }
+  // For what has no states there is no room for them.
+  const bool has_only_raw_lanes =
+      tile_ans::effective_threshold(settings.raw_lane_threshold, layout.tile_elements) <= 0;
   for (std::size_t l = 0; l < num_lanes; ++l) {
     if (past.modes[l] > 1 || past.words[l] > layout.num_elements) return std::nullopt;
+    if (past.modes[l] == 0 && has_only_raw_lanes) return std::nullopt;
     tile_ans::LanePlan& lane = planned.plan.lanes[l];
     lane.mode = static_cast<tile_ans::LaneMode>(past.modes[l]);
     std::copy_n(past.frequencies.begin() + static_cast<std::ptrdiff_t>(l * tile_ans::kNumSymbols),

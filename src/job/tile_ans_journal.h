@@ -19,7 +19,8 @@ std::string planned_tile_ans_line(std::string_view tensor, const PlannedTileAns&
 std::string kept_tile_ans_line(std::string_view tensor);
 std::string written_tile_ans_line(std::string_view tensor);
 
-/// What an earlier run of the same job has done. Lines were written by it, but are checked all the same.
+/// What an earlier run of the same job has done. Lines were written by it, but are checked all the same. Of
+/// what lines say of how a tensor is stored, the last counts.
 class TileAnsPastRun {
  public:
   /// A line of its journal. Returns false if it is none of the above.
