@@ -12,7 +12,7 @@
 #include "device/gpu_tile_ans_stages.h"
 #include "device/watched_memory.h"
 #include "host/tile_ans_stages.h"
-#include "support/tile_ans_random.h"
+#include "support/tile_ans_faults.h"
 
 namespace weightpress::device {
 namespace {
@@ -29,85 +29,6 @@ class GpuTileAnsDecode : public ::testing::Test {
   }
 };
 
-/// A container and what it holds.
-struct Stored {
-  Stored(std::vector<std::uint8_t> of, std::uint32_t lanes, std::uint64_t tile, int bits,
-         const std::vector<std::uint8_t>& modes)
-      : bytes(std::move(of)), num_lanes(lanes), shape{bytes.size() / lanes} {
-    std::vector<SlowTileAns::Frequencies> frequencies;
-    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      std::vector<std::uint8_t> symbols;
-      for (std::size_t i = lane; i < bytes.size(); i += lanes) symbols.push_back(bytes[i]);
-      frequencies.push_back(SlowTileAns::normalise(count(symbols), bits));
-    }
-    buffers = SlowTileAns::encode(bytes, lanes, tile, bits, modes, frequencies);
-  }
-
-  Decoded decode(tile_ans::TileAnsDecodeStage& stage, const Slabs& slabs = {},
-                 std::span<const std::uint8_t> source = {}, bool want_bytes = true) const {
-    return decode_with(stage, buffers, shape, num_lanes, slabs, source, want_bytes);
-  }
-
-  std::vector<std::uint8_t> bytes;
-  std::uint32_t num_lanes;
-  std::vector<std::uint64_t> shape;
-  TileAnsBuffers buffers;
-};
-
-Stored random_container(Random& random) {
-  const std::uint32_t lanes = 1u << random.below(4);
-  std::vector<std::uint8_t> modes(lanes);
-  for (std::uint8_t& mode : modes) mode = random.below(3) == 0;
-  std::vector<std::uint8_t> bytes =
-      RandomTensor::gaussian_bytes(random, 1 + random.below(random.below(2) == 0 ? 100 : 1'200), lanes,
-                                   static_cast<double>(1 + random.below(60)));
-  return {std::move(bytes), lanes, 1 + random.below(random.below(3) == 0 ? 40 : 700),
-          static_cast<int>(9 + random.below(4)), modes};
-}
-
-/// Changes a few of these numbers, or none.
-void spoil(Random& random, TileAnsBuffers& b) {
-  const auto any_of = [&](auto& numbers) -> auto& { return numbers[random.below(numbers.size())]; };
-  switch (random.below(9)) {
-    case 0:
-      for (std::uint16_t& word : b.payload)
-        if (random.below(3) == 0) word = static_cast<std::uint16_t>(random.next());
-      break;
-    case 1:
-      if (!b.payload.empty()) any_of(b.payload) ^= static_cast<std::uint16_t>(1u << random.below(16));
-      break;
-    case 2:
-      if (!b.states.empty()) any_of(b.states) ^= 1u << random.below(32);
-      break;
-    case 3:
-      if (!b.states.empty())
-        any_of(b.states) = static_cast<std::uint32_t>(random.next() >> (32 + random.below(2)));
-      break;
-    case 4:
-      if (b.offsets.size() > 2) b.offsets[1 + random.below(b.offsets.size() - 2)] += 1;
-      break;
-    case 5:
-      if (b.offsets.size() > 2) b.offsets[1 + random.below(b.offsets.size() - 2)] -= 1;
-      break;
-    case 6:
-      for (std::size_t i = 1; i + 1 < b.offsets.size(); ++i)
-        if (random.below(4) == 0)
-          b.offsets[i] = static_cast<std::uint32_t>(
-              random.below(3) == 0 ? random.next() : random.below(b.payload.size() + 1));
-      break;
-    case 7:
-      // Words where there are too many.
-      if (!b.payload.empty() && b.offsets.size() > 1) {
-        const std::size_t stream = random.below(b.offsets.size() - 1);
-        b.payload.insert(b.payload.begin() + b.offsets[stream], static_cast<std::uint16_t>(random.next()));
-        for (std::size_t i = stream + 1; i < b.offsets.size(); ++i) ++b.offsets[i];
-      }
-      break;
-    default:
-      break;
-  }
-}
-
 TEST_F(GpuTileAnsDecode, TheVerdictIsTheCpus) {
   Random random(1);
   std::set<StageCode> seen;
@@ -119,7 +40,7 @@ TEST_F(GpuTileAnsDecode, TheVerdictIsTheCpus) {
           {"SEED", std::to_string(run / 50)}, {"THREADS", std::to_string(1 + run / 50 % 2)}});
     }
     SCOPED_TRACE("run " + std::to_string(run));
-    Stored stored = random_container(random);
+    StoredTileAns stored = random_container(random);
     for (std::uint64_t faults = random.below(4); faults > 0; --faults) spoil(random, stored.buffers);
     std::vector<std::uint8_t> source = random.below(3) == 0 ? std::vector<std::uint8_t>{} : stored.bytes;
     if (!source.empty() && random.below(4) == 0) source[random.below(source.size())] ^= 4;
@@ -143,11 +64,11 @@ TEST_F(GpuTileAnsDecode, TheVerdictIsTheCpus) {
 
 TEST_F(GpuTileAnsDecode, EveryLengthOfAStream) {
   Random random(2);
-  const Stored good(RandomTensor::gaussian_bytes(random, 300, 1, 30), 1, 300, 12, {0});
+  const StoredTileAns good(RandomTensor::gaussian_bytes(random, 300, 1, 30), 1, 300, 12, {0});
   const std::size_t num_words = good.buffers.payload.size();
   EmulatedGpu emulated({{"SEED", "3"}});
   for (std::size_t length = 0; length <= 300; ++length) {
-    Stored stored = good;
+    StoredTileAns stored = good;
     std::vector<std::uint16_t>& payload = stored.buffers.payload;
     // From the front: what is read last.
     if (length < num_words) {
@@ -166,7 +87,7 @@ TEST_F(GpuTileAnsDecode, EveryLengthOfAStream) {
 
 TEST_F(GpuTileAnsDecode, ComparesWithTheSource) {
   Random random(3);
-  const Stored stored(RandomTensor::gaussian_bytes(random, 1'000, 4, 20), 4, 100, 11, {0, 1, 0, 0});
+  const StoredTileAns stored(RandomTensor::gaussian_bytes(random, 1'000, 4, 20), 4, 100, 11, {0, 1, 0, 0});
   EmulatedGpu emulated;
   GpuTileAnsStages stages(emulated.gpu(), emulated.kernels());
   for (const bool want_bytes : {false, true}) {
@@ -184,7 +105,7 @@ TEST_F(GpuTileAnsDecode, ComparesWithTheSource) {
 TEST_F(GpuTileAnsDecode, OnlyTheElementsAreWritten) {
   Random random(4);
   const std::vector<std::uint8_t> bytes = RandomTensor::gaussian_bytes(random, 1'010, 2, 9);
-  const Stored stored(bytes, 2, 101, 10, {0, 0});
+  const StoredTileAns stored(bytes, 2, 101, 10, {0, 0});
   const tile_ans::Layout layout{101, 10, 2, 1'010};
   std::vector<tile_ans::Frequencies> frequencies;
   std::vector<tile_ans::LaneInput> lanes(2);
