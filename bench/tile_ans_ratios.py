@@ -5,8 +5,9 @@ usage: bench/tile_ans_ratios.py PROGRAM MODEL
 
 PROGRAM: weightpress. MODEL: a folder with model.safetensors (its F32 tensors are taken), config.json and vocab.txt of a BERT-like
 model, e.g. what scripts/fetch-example-model fetches. Everything is made of these and of this repository's text; see the column
-"content". Each dtype is one safetensors file; percentages are sizes of whole files, of `compress --format tile-ans`, of
-`compress` (DF11, all .safetensors files of its folder) and of the zstd command, which Debian's package zstd has. Needs numpy.
+"content". Each dtype is one safetensors file; percentages are sizes of whole files, of `compress --format tile-ans` (with its own
+choice of tiles, and with larger ones), of `compress` (DF11, all .safetensors files of its folder) and of the zstd command, which
+Debian's package zstd has. Needs numpy.
 """
 import argparse
 import pathlib
@@ -28,6 +29,7 @@ TEXT_ENDINGS = (".md", ".cpp", ".h", ".cuh", ".cu", ".py")
 TEXT_FOLDERS = ("docs", "include", "kernels", "src", "tests")
 ROW_TOKENS = 512
 KEPT_SHARE = 0.1  # of the pruned model
+LARGE_TILE = 32768
 
 
 def four_bit_words(matrix, group=128):
@@ -106,9 +108,9 @@ def run(*command):
     return done.stdout
 
 
-def tile_ans_bytes(program, source, work):
+def tile_ans_bytes(program, source, work, tile_elements=0):
     out = work / "out.safetensors"
-    run(program, "compress", source, "-o", out, "--format", "tile-ans", "--force")
+    run(program, "compress", source, "-o", out, "--format", "tile-ans", "--tile-elements", tile_elements, "--force")
     return out.stat().st_size
 
 
@@ -138,7 +140,8 @@ def main():
         if not (arguments.model / name).is_file():
             sys.exit(f"{arguments.model}: {name} is missing: scripts/fetch-example-model makes a folder that has it")
     print(run(arguments.program, "--version").strip(), "|", run("zstd", "--version").strip(), "\n")
-    print("| dtype | content | bytes | Tile-ANS | DF11 | zstd -3 | zstd -19 |\n|---|---|---|---|---|---|---|")
+    print(f"| dtype | content | bytes | Tile-ANS | tiles of {LARGE_TILE:,} | DF11 | zstd -3 | zstd -19 |")
+    print("|---|---|---|---|---|---|---|---|")
     dtypes = set()
     for dtype, content, make in contents(arguments.model):
         with tempfile.TemporaryDirectory() as folder:
@@ -146,7 +149,7 @@ def main():
             source = work / "source.safetensors"
             tensors = {name: (dtype, array.shape, array.tobytes()) for name, array in make().items()}
             source.write_bytes(files.safetensors_bytes(tensors, {"format": "pt"}))
-            sizes = [tile_ans_bytes(arguments.program, source, work),
+            sizes = [tile_ans_bytes(arguments.program, source, work), tile_ans_bytes(arguments.program, source, work, LARGE_TILE),
                      df11_bytes(arguments.program, source, arguments.model, work) if dtype == "BF16" else None,
                      zstd_bytes(3, source, work), zstd_bytes(19, source, work)]
             smallest = min(size for size in sizes if size)

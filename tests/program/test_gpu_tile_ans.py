@@ -4,8 +4,8 @@ The files are those of --device cpu, whatever the order in which GPUs work, the 
 fails in the middle (memory, launches, a lost device, flipped bits) changes nothing but what is said of the device, or with
 --device cuda ends the run with exit code 2. A source that changes is told as without a GPU.
 
-WEIGHTPRESS_SEED, WEIGHTPRESS_FLIP_SEEDS: of flipped bits, and how many at each kernel (6). WEIGHTPRESS_STEP: only every so
-many-th call is tried (1). Standard library and numpy only.
+WEIGHTPRESS_SEED, WEIGHTPRESS_FLIP_SEEDS: of flipped bits, and how many at each kernel (4). WEIGHTPRESS_STEP: only every so
+many-th call is tried (2). Standard library and numpy only.
 """
 import collections
 import json
@@ -23,8 +23,8 @@ from test_gpu_compress import EMULATOR, NAME, TROUBLES
 from test_tile_ans import IMPOSSIBLE, TileAnsCase
 from tile_ans_files import tensor
 
-FLIP_SEEDS = int(os.environ.get("WEIGHTPRESS_FLIP_SEEDS", "6"))
-STEP = int(os.environ.get("WEIGHTPRESS_STEP", "1"))
+FLIP_SEEDS = int(os.environ.get("WEIGHTPRESS_FLIP_SEEDS", "4"))
+STEP = int(os.environ.get("WEIGHTPRESS_STEP", "2"))
 GAVE_UP = f"note: the GPU failed, and the CPU goes on: {NAME}: "
 LAUNCH_RESULTS = {719: "CUDA_ERROR_LAUNCH_FAILED", 701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"}
 KERNELS = {"wp_tile_ans_histogram", "wp_tile_ans_sizes", "wp_tile_ans_encode"}
